@@ -1,0 +1,1 @@
+"""The command line of bertpt: parse, build a config, call one function, print."""

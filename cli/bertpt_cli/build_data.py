@@ -1,0 +1,56 @@
+"""`bertpt build-data`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertpt.config import BuildConfig, TokenizerConfig
+from bertpt_cli.options import Config, Inputs, Json, Overwrite, Quiet, takes_settings
+from bertpt_cli.output import print_data_report, print_json
+
+
+@takes_settings
+def build_data(
+    inputs: Inputs,
+    out: Annotated[
+        Path, typer.Option(metavar="DATA", help="Data folder to write.", show_default=False)
+    ],
+    config: BuildConfig,
+    tokenizer_config: TokenizerConfig,
+    *,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="A tokenizer.json, a vocab.txt or a folder with one; without it a vocabulary is "
+            "learned from the text.",
+            show_default=False,
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    config_file: Config = None,  # noqa: ARG001  its callback does the work
+) -> None:
+    """Turn text into sentence pairs with next-sentence labels and masks.
+
+    Documents are separated by blank lines; some are held out whole for valid/. The same command
+    gives the same bytes every time.
+    """
+    from bertpt.data import build
+    from bertpt.progress import Progress
+
+    manifest = build.build_data(
+        inputs,
+        out,
+        tokenizer_path=tokenizer,
+        config=config,
+        tokenizer_config=tokenizer_config,
+        overwrite=overwrite,
+        progress=Progress(quiet=quiet),
+    )
+    if json:
+        print_json({"out": str(out), **manifest})
+    else:
+        print_data_report(manifest)

@@ -1,0 +1,88 @@
+"""`bertpt eval-mlm`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertpt_cli.options import BatchSize, Config, Device, Json, Model, Precision, Quiet, Split
+from bertpt_cli.output import nats, percent, print_json, print_table
+
+
+def eval_mlm(
+    model: Model,
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Data folder.", show_default=False)],
+    *,
+    split: Split = "valid",
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+    config_file: Config = None,  # noqa: ARG001  its callback does the work
+) -> None:
+    """Evaluate a model on the stored masks of a data folder.
+
+    The masks are part of DATA, so the figures are the same every time and for every batch size.
+    """
+    from bertpt.evaluation import mlm
+    from bertpt.progress import Progress
+
+    result = mlm.eval_mlm(
+        model,
+        data,
+        split=split,
+        batch_size=batch_size,
+        device=device,
+        precision=precision,
+        progress=Progress(quiet=quiet),
+    )
+    if json:
+        print_json(result)
+    else:
+        _print_text(result)
+
+
+def _print_text(result: dict[str, Any]) -> None:
+    typer.echo(
+        f"{result['num_examples']:,} {result['split']} examples, {result['num_targets']:,} targets"
+    )
+    base = result["baselines"]
+    print_table(
+        [
+            ("", "loss", "perplexity", "accuracy", "top 5"),
+            (
+                "MLM",
+                nats(result["mlm_loss"]),
+                f"{result['mlm_perplexity']:.1f}",
+                percent(result["mlm_accuracy"]),
+                percent(result["mlm_top5_accuracy"]),
+            ),
+            *(
+                (f"  where the model saw {seen}", "", "", percent(share), "")
+                for seen, share in zip(
+                    ("[MASK]", "a random token", "the token itself"),
+                    result["mlm_accuracy_by_input"].values(),
+                    strict=True,
+                )
+            ),
+            *(
+                (
+                    f"  {name} baseline",
+                    nats(base[name]["mlm_loss"]),
+                    "",
+                    percent(base[name]["mlm_accuracy"]),
+                    "",
+                )
+                for name in ("unigram", "uniform")
+            ),
+            ("NSP", nats(result["nsp_loss"]), "", percent(result["nsp_accuracy"]), ""),
+            (
+                "  majority baseline",
+                nats(base["nsp_majority"]["nsp_loss"]),
+                "",
+                percent(base["nsp_majority"]["nsp_accuracy"]),
+                "",
+            ),
+        ]
+    )

@@ -1,0 +1,34 @@
+"""`bertpt fill-mask`."""
+
+from typing import Annotated
+
+import typer
+
+from bertpt_cli.options import Config, Device, Json, Model
+from bertpt_cli.output import percent, print_json, print_table
+
+
+def fill_mask(
+    model: Model,
+    texts: Annotated[
+        list[str],
+        typer.Argument(metavar="TEXT...", help="Text with one [MASK] or more.", show_default=False),
+    ],
+    *,
+    top_k: Annotated[int, typer.Option(min=1, help="Candidates for each mask.")] = 5,
+    device: Device = "auto",
+    json: Json = False,
+    config_file: Config = None,  # noqa: ARG001  its callback does the work
+) -> None:
+    """Print the likeliest tokens for each [MASK]; with --json one object a text."""
+    from bertpt.evaluation.fill_mask import MaskFiller
+
+    filler = MaskFiller(model, device=device)
+    for text in texts:
+        result = filler.fill(text, top_k=top_k)
+        if json:
+            print_json(result)
+            continue
+        for candidates in result["masks"]:
+            print_table((c["token"], percent(c["score"]), c["sequence"]) for c in candidates)
+            typer.echo()

@@ -1,0 +1,82 @@
+"""The `bertpt` command: registers the subcommands, and turns errors into one line and a status."""
+
+import contextlib
+import signal
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+import bertpt
+from bertpt.errors import BertptError
+from bertpt_cli import build_data, eval_mlm, fill_mask, inspect, pretrain, train_tokenizer
+
+
+class OneLineErrors(TyperGroup):
+    """A group whose errors are one line on standard error, never a traceback."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs a command and leaves with its exit status."""
+        kwargs["standalone_mode"] = False
+        signal.signal(signal.SIGTERM, _terminated)
+        try:
+            status = super().main(*args, **kwargs)
+        except (BertptError, TyperException) as error:
+            status = _fail(str(error) or type(error).__name__, error.exit_code)
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            status = _fail(f"{where}{error.strerror or error}", 1)
+        except MemoryError:
+            status = _fail("out of memory; try a smaller --micro-batch-size, or a smaller model", 1)
+        sys.exit(status)
+
+
+def _terminated(*_: object) -> None:
+    sys.exit(128 + signal.SIGTERM)
+
+
+def _fail(message: str, status: int) -> int:
+    # A closed standard error must not turn a clear failure into another one.
+    with contextlib.suppress(OSError):
+        print(f"error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    return status
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"bertpt {bertpt.__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="bertpt",
+    cls=OneLineErrors,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+@app.callback()
+def main(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Pretrain BERT from scratch: text in, an evaluated encoder out.
+
+    bertpt build-data corpus/ --out data; bertpt pretrain data --out run; bertpt eval-mlm run data
+    """
+
+
+app.command("train-tokenizer")(train_tokenizer.train_tokenizer)
+app.command("build-data")(build_data.build_data)
+app.command("inspect")(inspect.inspect)
+app.command("pretrain")(pretrain.pretrain)
+app.command("eval-mlm")(eval_mlm.eval_mlm)
+app.command("fill-mask")(fill_mask.fill_mask)

@@ -1,0 +1,59 @@
+"""`bertpt pretrain`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertpt.config import PretrainConfig
+from bertpt_cli.options import Config, Json, Overwrite, Quiet, given, takes_settings
+from bertpt_cli.output import nats, percent, print_json
+
+
+@takes_settings
+def pretrain(
+    context: typer.Context,
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Data folder.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option(metavar="RUN", help="Run folder to write.", show_default=False)
+    ],
+    config: PretrainConfig,
+    *,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on from the newest checkpoint in RUN, with the settings it was started with; "
+            "how long to train, log and save may be changed.",
+        ),
+    ] = False,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    config_file: Config = None,  # noqa: ARG001  its callback does the work
+) -> None:
+    """Train a BERT from scratch on a data folder, with MLM and NSP.
+
+    RUN/model is a Hugging Face model folder: transformers opens it, and so do eval-mlm and
+    fill-mask. RUN/metrics.jsonl has the losses of every logged step.
+    """
+    from bertpt.progress import Progress
+    from bertpt.training import loop
+
+    result = loop.pretrain(
+        data,
+        out,
+        config=config if not resume else loop.resumed_config(out, given(context, PretrainConfig)),
+        resume=resume,
+        overwrite=overwrite,
+        progress=Progress(quiet=quiet),
+    )
+    if json:
+        print_json({"out": str(out), **result})
+        return
+    of = "held-out" if result["split"] == "valid" else "training"
+    typer.echo(
+        f"{out}/model after {result['step']:,} steps: {of} MLM loss {nats(result['mlm_loss'])}, "
+        f"accuracy {percent(result['mlm_accuracy'])}; NSP loss {nats(result['nsp_loss'])}, "
+        f"accuracy {percent(result['nsp_accuracy'])}"
+    )

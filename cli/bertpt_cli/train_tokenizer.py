@@ -1,0 +1,40 @@
+"""`bertpt train-tokenizer`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertpt.config import TokenizerConfig
+from bertpt_cli.options import Config, Inputs, Json, Overwrite, Quiet, takes_settings
+from bertpt_cli.output import print_json
+
+
+@takes_settings
+def train_tokenizer(
+    inputs: Inputs,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Tokenizer folder to write.", show_default=False)
+    ],
+    config: TokenizerConfig,
+    *,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    config_file: Config = None,  # noqa: ARG001  its callback does the work
+) -> None:
+    """Learn a WordPiece vocabulary from text.
+
+    The folder loads with transformers.AutoTokenizer and with build-data's --tokenizer. The same
+    text gives the same bytes every time.
+    """
+    from bertpt.data import wordpiece
+    from bertpt.progress import Progress
+
+    result = wordpiece.train_tokenizer(
+        inputs, out, config=config, overwrite=overwrite, progress=Progress(quiet=quiet)
+    )
+    if json:
+        print_json({"out": str(out), **result})
+    else:
+        typer.echo(f"{result['vocab_size']:,} entries in {out}")

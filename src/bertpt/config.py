@@ -1,0 +1,350 @@
+"""Every setting of bertpt, once: its name, default, range and one line of help.
+
+The command line makes its options from these dataclasses, the folders on disk record them, and
+library users pass them. Nothing here needs torch.
+"""
+
+import dataclasses
+import math
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from bertpt.errors import SettingError
+
+T = TypeVar("T")
+
+# ----------------------------------------------------------------------- how a setting is declared
+
+LIMITS = {
+    "at_least": (operator.ge, "at least"),
+    "above": (operator.gt, "above"),
+    "at_most": (operator.le, "at most"),
+    "below": (operator.lt, "below"),
+}
+
+
+def setting(
+    default: T,
+    help: str,  # noqa: A002
+    *,
+    choices: tuple[str, ...] = (),
+    **limits: float,
+) -> T:
+    """Declares a dataclass field that knows its help and its range (the words of `LIMITS`)."""
+    assert limits.keys() <= LIMITS.keys(), limits
+    metadata = {"help": help, "choices": choices, **limits}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+class Settings:
+    """Base of the dataclasses below: checks every value against its declared range.
+
+    Raises:
+        SettingError: for the first value that is out of range.
+    """
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(cast("Any", self)):
+            problem = _problem(getattr(self, field.name), field.metadata)
+            if problem:
+                raise SettingError(field.name, problem)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain values, ready for JSON."""
+        return dataclasses.asdict(cast("Any", self))
+
+
+def _problem(value: Any, declared: Mapping[str, Any]) -> str | None:
+    if value is None:
+        return None
+    if declared.get("choices") and value not in declared["choices"]:
+        return f"{value} is not one of {', '.join(declared['choices'])}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value} is not a finite number"
+    limits = {LIMITS[name]: bound for name, bound in declared.items() if name in LIMITS}
+    if all(holds(value, bound) for (holds, _), bound in limits.items()):
+        return None
+    return f"{value} must be " + " and ".join(f"{words} {b:g}" for (_, words), b in limits.items())
+
+
+# ------------------------------------------------------------------------------- text to examples
+
+
+@dataclass(frozen=True)
+class TokenizerConfig(Settings):
+    """How a WordPiece vocabulary is learned."""
+
+    vocab_size: int = setting(
+        30_522, "Entries of a learned vocabulary, special tokens included.", at_least=6
+    )
+    lowercase: bool = setting(default=True, help="Lower-case the text.")
+    strip_accents: bool = setting(
+        default=True, help="Strip accents: é becomes e (leave it off for Hindi, Thai, Korean)."
+    )
+    min_frequency: int = setting(2, "Learn no word piece seen less often than this.", at_least=1)
+    limit_alphabet: int | None = setting(
+        None,
+        "Keep only this many characters, the commonest ones; the others become [UNK]. "
+        "By default a quarter of the vocabulary, and 1000 at least.",
+        at_least=1,
+    )
+
+
+@dataclass(frozen=True)
+class BuildConfig(Settings):
+    """How text becomes examples."""
+
+    language: str = setting(
+        "en", "Language that sentences are split by: an ISO 639-1 code such as en, de or zh."
+    )
+    sentence_per_line: bool = setting(
+        default=False, help="Take each line as one sentence instead of splitting it."
+    )
+    seq_len: int = setting(
+        128, "Tokens in an example, [CLS] and both [SEP] included.", at_least=5, at_most=65_535
+    )
+    short_seq_prob: float = setting(
+        0.1, "Share of the pairs drawn shorter on purpose, as in BERT.", at_least=0, at_most=1
+    )
+    masked_lm_prob: float = setting(
+        0.15, "Share of an example's tokens to predict.", above=0, at_most=1
+    )
+    max_predictions_per_seq: int | None = setting(
+        None, "Cap on the tokens to predict in an example (default: none binds).", at_least=1
+    )
+    dupe_factor: int = setting(
+        1, "Passes over the text, each with other pairs and masks.", at_least=1
+    )
+    valid_fraction: float = setting(
+        0.05, "Share of the documents held out for valid/.", at_least=0, below=1
+    )
+    seed: int = setting(0, "Seed of every random draw.", at_least=0)
+
+
+# -------------------------------------------------------------------------------------- the model
+
+# layers, hidden size; a head is 64 wide and the feed-forward layer 4 times the hidden size
+MODEL_SIZES = {
+    "tiny": (2, 128),
+    "mini": (4, 256),
+    "small": (4, 512),
+    "medium": (8, 512),
+    "base": (12, 768),
+    "large": (24, 1024),
+}
+
+
+@dataclass(frozen=True)
+class BertConfig(Settings):
+    """The shape of a BERT, in the words of Hugging Face's config.json."""
+
+    vocab_size: int = setting(30_522, "Rows of the word embedding.", at_least=1)
+    hidden_size: int = setting(768, "Width of the encoder.", at_least=1)
+    num_hidden_layers: int = setting(12, "Layers of the encoder.", at_least=1)
+    num_attention_heads: int = setting(12, "Attention heads of a layer.", at_least=1)
+    intermediate_size: int = setting(3072, "Width of a feed-forward layer.", at_least=1)
+    hidden_act: str = setting(
+        "gelu", "Activation of the feed-forward layers and the MLM head.", choices=("gelu",)
+    )
+    hidden_dropout_prob: float = setting(
+        0.1, "Dropout on embeddings and layer outputs.", at_least=0, below=1
+    )
+    attention_probs_dropout_prob: float = setting(
+        0.1, "Dropout on attention weights.", at_least=0, below=1
+    )
+    max_position_embeddings: int = setting(512, "Longest sequence, in tokens.", at_least=1)
+    type_vocab_size: int = setting(2, "Segment kinds.", at_least=1)
+    layer_norm_eps: float = setting(1e-12, "Added to the variance in LayerNorm.", above=0)
+    initializer_range: float = setting(0.02, "Standard deviation of fresh weights.", above=0)
+    pad_token_id: int = setting(0, "Id of [PAD].", at_least=0)
+    pooler: str = setting(
+        "cls",
+        "What the NSP head sees: the [CLS] vector, or the mean (transformers knows cls only).",
+        choices=("cls", "mean"),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden_size % self.num_attention_heads:
+            raise SettingError(
+                "num_attention_heads",
+                f"{self.num_attention_heads} does not divide --hidden-size {self.hidden_size}; "
+                "choose a divisor, for example hidden size / 64",
+            )
+
+
+# ----------------------------------------------------------------------------------- pretraining
+
+# What --recipe stands for; any of these can be given on its own as well. "fast" is for budgets of
+# minutes to days; "published" is Devlin et al. (2019), appendix A.2, made for a million steps.
+RECIPES: dict[str, dict[str, Any]] = {
+    "fast": {
+        "init": "mimetic",
+        "optimizer": "muon",
+        "learning_rate": 1e-3,
+        "warmup": 0.05,
+        "weight_decay": 0.01,
+        "dropout": 0.0,
+    },
+    "published": {
+        "init": "published",
+        "optimizer": "adamw",
+        "learning_rate": 1e-4,
+        "warmup": 0.01,
+        "weight_decay": 0.01,
+        "dropout": 0.1,
+    },
+}
+DEFAULT_EPOCHS = 10
+
+
+def _by_recipe(name: str) -> str:
+    return " (default: by recipe, " + ", ".join(f"{r} {v[name]:}" for r, v in RECIPES.items()) + ")"
+
+
+@dataclass(frozen=True)
+class PretrainConfig(Settings):
+    """How a model is trained. Where a field is None, `resolve` fills in the recipe's value."""
+
+    model: str = setting("mini", "Size: layers/width.", choices=tuple(MODEL_SIZES))
+    hidden_size: int | None = setting(None, "Width, instead of the size's.", at_least=1)
+    num_hidden_layers: int | None = setting(None, "Layers, instead of the size's.", at_least=1)
+    num_attention_heads: int | None = setting(
+        None, "Heads a layer (default: width / 64).", at_least=1
+    )
+    intermediate_size: int | None = setting(
+        None, "Feed-forward width (default: 4 x width).", at_least=1
+    )
+    max_position_embeddings: int = setting(
+        512, "Longest sequence that the model can read, in tokens.", at_least=1
+    )
+    pooler: str = setting(
+        "cls",
+        "What the NSP head sees: the [CLS] vector, or the mean (transformers knows cls only).",
+        choices=("cls", "mean"),
+    )
+    recipe: str = setting(
+        "fast",
+        "Set of defaults: fast (mimetic start, Muon, no dropout) or published (as in the paper).",
+        choices=tuple(RECIPES),
+    )
+    init: str | None = setting(
+        None, "Starting weights" + _by_recipe("init") + ".", choices=("mimetic", "published")
+    )
+    optimizer: str | None = setting(
+        None,
+        "adamw, or muon for the encoder's matrices with adamw for the rest"
+        + _by_recipe("optimizer")
+        + ".",
+        choices=("muon", "adamw"),
+    )
+    learning_rate: float | None = setting(
+        None, "Peak learning rate of AdamW" + _by_recipe("learning_rate") + ".", above=0
+    )
+    muon_learning_rate: float = setting(0.02, "Peak learning rate of Muon.", above=0)
+    warmup: float | None = setting(
+        None,
+        "Warm-up: below 1 a share of the run, from 1 on a number of steps"
+        + _by_recipe("warmup")
+        + ".",
+        at_least=0,
+    )
+    weight_decay: float | None = setting(
+        None,
+        "Decay of matrices and embeddings, never of biases and LayerNorm"
+        + _by_recipe("weight_decay")
+        + ".",
+        at_least=0,
+    )
+    dropout: float | None = setting(
+        None, "Dropout everywhere" + _by_recipe("dropout") + ".", at_least=0, below=1
+    )
+    max_grad_norm: float = setting(1.0, "Gradients are clipped to this norm.", above=0)
+    steps: int | None = setting(None, "Stop after this many optimizer steps.", at_least=1)
+    epochs: int | None = setting(
+        None,
+        f"Stop after this many passes over the data (default: {DEFAULT_EPOCHS}, where neither "
+        "--steps nor --max-minutes is given).",
+        at_least=1,
+    )
+    max_minutes: float | None = setting(
+        None, "Stop after this many minutes; the learning rate decays over them.", above=0
+    )
+    batch_size: int = setting(32, "Examples in an optimizer step.", at_least=1)
+    micro_batch_size: int | None = setting(
+        None,
+        "Examples in one forward pass; smaller needs less memory and gives the same result "
+        "(default: the batch size).",
+        at_least=1,
+    )
+    masking: str = setting(
+        "fresh",
+        "fresh masks each epoch, or the ones stored in DATA.",
+        choices=("fresh", "stored"),
+    )
+    eval_every: int = setting(
+        500, "Evaluate on valid/ every N steps, and at the end (0: at the end only).", at_least=0
+    )
+    eval_examples: int = setting(
+        1000, "Held-out examples in such an evaluation (0: all of them).", at_least=0
+    )
+    save_every: int = setting(
+        1000, "Save a checkpoint every N steps, and at the end (0: at the end only).", at_least=0
+    )
+    keep_last: int = setting(2, "Checkpoints to keep (0: all).", at_least=0)
+    log_every: int = setting(10, "Write to metrics.jsonl every N steps.", at_least=1)
+    seed: int = setting(0, "Seed of every random draw.", at_least=0)
+    device: str = setting("auto", "Where to compute.", choices=("auto", "cpu", "cuda"))
+    precision: str = setting(
+        "auto",
+        "Number format of the matrix products; auto is bfloat16 where the hardware has it.",
+        choices=("auto", "float32", "bfloat16"),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lengths = [n for n in ("steps", "epochs", "max_minutes") if getattr(self, n) is not None]
+        if len(lengths) > 1:
+            raise SettingError(
+                lengths[0], f"and --{lengths[1].replace('_', '-')} exclude each other"
+            )
+        if self.micro_batch_size and self.micro_batch_size > self.batch_size:
+            raise SettingError(
+                "micro_batch_size",
+                f"{self.micro_batch_size} exceeds --batch-size {self.batch_size}",
+            )
+        if self.max_minutes and self.warmup and self.warmup >= 1:
+            raise SettingError(
+                "warmup", f"{self.warmup:g} counts steps, and --max-minutes does not; give a share"
+            )
+        if self.steps and self.warmup and self.warmup > max(1, self.steps):
+            raise SettingError("warmup", f"{self.warmup:g} exceeds --steps {self.steps}")
+
+    def resolve(self) -> "PretrainConfig":
+        """The same settings with every None that a recipe or default decides filled in."""
+        recipe = {k: v for k, v in RECIPES[self.recipe].items() if getattr(self, k) is None}
+        if self.steps is None and self.max_minutes is None and self.epochs is None:
+            recipe["epochs"] = DEFAULT_EPOCHS
+        micro_batch_size = self.micro_batch_size or self.batch_size
+        return dataclasses.replace(self, **recipe, micro_batch_size=micro_batch_size)
+
+    def bert_config(self, *, vocab_size: int, pad_token_id: int) -> BertConfig:
+        """The model that these settings ask for, on a vocabulary."""
+        layers, width = MODEL_SIZES[self.model]
+        hidden_size = self.hidden_size or width
+        dropout = self.resolve().dropout
+        assert dropout is not None
+        return BertConfig(
+            vocab_size=vocab_size,
+            pad_token_id=pad_token_id,
+            hidden_size=hidden_size,
+            num_hidden_layers=self.num_hidden_layers or layers,
+            num_attention_heads=self.num_attention_heads or max(1, hidden_size // 64),
+            intermediate_size=self.intermediate_size or 4 * hidden_size,
+            max_position_embeddings=self.max_position_embeddings,
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
+            pooler=self.pooler,
+        )

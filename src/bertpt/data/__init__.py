@@ -1,0 +1,1 @@
+"""Text to examples: corpus, tokenizer, sentence pairs, masks, shards, batches."""

@@ -1,0 +1,124 @@
+"""Examples -> batches of tensors, each a pure function of the seed and the step.
+
+Dimensions: B examples, L the longest of them in tokens, P predictions in the whole batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertpt.data.dataset import Example, Examples
+from bertpt.data.masking import Masking
+from bertpt.rng import generator, permutation
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of examples, all int64.
+
+    Attributes:
+        input_ids: corrupted, padded at the end. (B, L)
+        token_type_ids: 0 for [CLS] A [SEP], 1 for B [SEP]. (B, L)
+        lengths: tokens of each example, padding left out. (B,)
+        masked_positions: places to predict, as indices into the flattened (B * L). (P,)
+        masked_lm_labels: the true ids there. (P,)
+        next_sentence_labels: 0 = B follows A, 1 = random, -100 = no pair. (B,)
+    """
+
+    input_ids: Tensor
+    token_type_ids: Tensor
+    lengths: Tensor
+    masked_positions: Tensor
+    masked_lm_labels: Tensor
+    next_sentence_labels: Tensor
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on a device."""
+        return Batch(*(getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)))
+
+
+def collate(examples: Sequence[Example], *, pad_id: int) -> Batch:
+    """Pads examples to the longest of them, and puts their masks in."""
+    lengths = np.array([len(example.input_ids) for example in examples])
+    shape = (len(examples), lengths.max())
+    input_ids = np.full(shape, pad_id, dtype=np.int64)
+    token_type_ids = np.zeros(shape, dtype=np.int64)
+    places, labels = [], []
+    for row, example in enumerate(examples):
+        input_ids[row, : lengths[row]] = example.input_ids
+        input_ids[row, example.masked_positions] = example.masked_input_ids
+        token_type_ids[row, example.b_start : lengths[row]] = 1
+        places.append(row * shape[1] + example.masked_positions)
+        labels.append(example.input_ids[example.masked_positions])
+    arrays = (
+        input_ids,
+        token_type_ids,
+        lengths,
+        np.concatenate(places),
+        np.concatenate(labels),
+        np.array([example.next_sentence_label for example in examples]),
+    )
+    return Batch(*(torch.from_numpy(array.astype(np.int64, copy=False)) for array in arrays))
+
+
+class TrainingExamples:
+    """What each optimizer step trains on, as a function of the seed and the step alone.
+
+    An epoch visits every example once, in an order of its own; its last step may be smaller.
+
+    Args:
+        examples: the training split.
+        batch_size: examples in a step.
+        seed: of the order and the masks.
+        masking: draws fresh masks each epoch; `None` keeps the stored ones.
+    """
+
+    def __init__(
+        self, examples: Examples, *, batch_size: int, seed: int, masking: Masking | None
+    ) -> None:
+        self._examples = examples
+        self._batch_size = batch_size
+        self._seed = seed
+        self._masking = masking
+        self.steps_per_epoch = -(-len(examples) // batch_size)
+        self._order = lru_cache(maxsize=1)(self._draw_order)
+
+    def _draw_order(self, epoch: int) -> np.ndarray:
+        return permutation(generator(self._seed, "order", epoch), len(self._examples))
+
+    def rows(self, step: int) -> np.ndarray:
+        """The rows of a step (counted from 0)."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        start = position * self._batch_size
+        return self._order(epoch)[start : start + self._batch_size]
+
+    def __getitem__(self, step: int) -> list[Example]:
+        """The examples of a step (counted from 0), masks drawn."""
+        rows = self.rows(step)
+        examples = self._examples.take(rows)
+        if self._masking is None:
+            return examples
+        epoch = step // self.steps_per_epoch
+        return [
+            example._replace(masked_positions=positions, masked_input_ids=seen)
+            for row, example in zip(rows, examples, strict=True)
+            for positions, seen in [
+                self._masking.draw(
+                    example.input_ids, generator(self._seed, "masks", epoch, int(row))
+                )
+            ]
+        ]
+
+
+def in_order(
+    examples: Examples, *, batch_size: int, pad_id: int, at_most: int = 0
+) -> Iterator[Batch]:
+    """Batches with the stored masks: all examples, or `at_most` of them, evenly spaced."""
+    num_examples = min(at_most, len(examples)) if at_most else len(examples)
+    rows = np.arange(num_examples) * len(examples) // max(1, num_examples)
+    for start in range(0, num_examples, batch_size):
+        yield collate(examples.take(rows[start : start + batch_size]), pad_id=pad_id)

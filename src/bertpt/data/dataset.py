@@ -1,0 +1,254 @@
+"""The DATA folder: Arrow shards that `datasets` opens, a manifest, the tokenizer."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import datasets
+import numpy as np
+import pyarrow as pa
+
+from bertpt import files
+from bertpt.config import BuildConfig
+from bertpt.data import tokenizer
+from bertpt.data.masking import Masking
+from bertpt.errors import InputError, MismatchError
+
+FORMAT = "bertpt-data"
+FORMAT_VERSION = 1
+SPLITS = ("train", "valid")
+EXAMPLES_PER_BATCH = 4096
+EXAMPLES_PER_SHARD = 1 << 20
+
+
+class Example(NamedTuple):
+    """One row: [CLS] A [SEP] B [SEP], its label, and its stored masks.
+
+    Attributes:
+        input_ids: uncorrupted. (length,)
+        b_start: index of B's first token; the length where there is no B.
+        next_sentence_label: 0 = B follows A, 1 = random, -100 = no pair.
+        masked_positions: ascending positions to predict. (predictions,)
+        masked_input_ids: what the model sees there. (predictions,)
+    """
+
+    input_ids: np.ndarray
+    b_start: int
+    next_sentence_label: int
+    masked_positions: np.ndarray
+    masked_input_ids: np.ndarray
+
+
+def token_dtype(vocab_size: int) -> np.dtype:
+    """The smallest integer that holds every id: uint16, or int32 where the vocabulary needs it."""
+    return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
+
+
+# --------------------------------------------------------------------------------------- writing
+
+
+class SplitWriter:
+    """Writes examples into the Arrow shards of one split, a batch of them in memory at a time."""
+
+    def __init__(self, folder: Path, *, vocab_size: int) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._ids = token_dtype(vocab_size)
+        ids = datasets.List(datasets.Value(self._ids.name))
+        self._features = datasets.Features(
+            {
+                "input_ids": ids,
+                "b_start": datasets.Value("int32"),
+                "next_sentence_label": datasets.Value("int8"),
+                "masked_positions": datasets.List(datasets.Value("uint16")),
+                "masked_input_ids": ids,
+            }
+        )
+        self._waiting: list[Example] = []
+        self._shards: list[int] = []  # examples in each
+        self._writer: Any = None
+
+    def append(self, example: Example) -> None:
+        """Adds one example."""
+        self._waiting.append(example)
+        if len(self._waiting) == EXAMPLES_PER_BATCH:
+            self._write_batch()
+
+    def _path(self, shard: int) -> Path:
+        return self._folder / f"data-{shard:05d}.arrow"
+
+    def _write_batch(self) -> None:
+        if self._writer is None:
+            path = self._path(len(self._shards))
+            self._writer = pa.ipc.new_stream(str(path), self._features.arrow_schema)
+            self._shards.append(0)
+        # zip gives no columns for no rows, and an empty split has them all the same.
+        columns = list(zip(*self._waiting, strict=True)) or [()] * len(Example._fields)
+        arrays = [
+            _lists(columns[0], self._ids),
+            pa.array(columns[1], pa.int32()),
+            pa.array(columns[2], pa.int8()),
+            _lists(columns[3], np.dtype(np.uint16)),
+            _lists(columns[4], self._ids),
+        ]
+        self._writer.write_batch(pa.record_batch(arrays, schema=self._features.arrow_schema))
+        self._shards[-1] += len(self._waiting)
+        self._waiting = []
+        if self._shards[-1] >= EXAMPLES_PER_SHARD:
+            self.close()
+
+    def close(self) -> None:
+        """Closes the shard being written; harmless when there is none."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Writes what is left and what `datasets.load_from_disk` needs; tells the shards."""
+        if self._waiting or not self._shards:
+            self._write_batch()
+        self.close()
+        paths = [self._path(shard) for shard in range(len(self._shards))]
+        digests = [files.sha256(path) for path in paths]
+        files.write_json(self._folder / "dataset_info.json", {"features": self._features.to_dict()})
+        files.write_json(
+            self._folder / "state.json",
+            {
+                "_data_files": [{"filename": path.name} for path in paths],
+                "_fingerprint": digests[0][:16],
+                "_format_columns": None,
+                "_format_kwargs": {},
+                "_format_type": None,
+                "_output_all_columns": False,
+                "_split": None,
+            },
+        )
+        return [
+            {"file": f"{self._folder.name}/{path.name}", "examples": count, "sha256": digest}
+            for path, count, digest in zip(paths, self._shards, digests, strict=True)
+        ]
+
+
+def _lists(arrays: Sequence[np.ndarray], dtype: np.dtype) -> pa.ListArray:
+    offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int32)
+    values = np.concatenate(arrays).astype(dtype) if arrays else np.zeros(0, dtype)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
+
+
+# --------------------------------------------------------------------------------------- reading
+
+
+class Examples:
+    """The examples of one split, read through a memory map; `examples[row]` is an `Example`."""
+
+    def __init__(self, dataset: datasets.Dataset) -> None:
+        self._dataset = dataset.with_format("arrow")
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, row: int) -> Example:
+        return self.take([row])[0]
+
+    def take(self, rows: Iterable[int]) -> list[Example]:
+        """The examples of some rows, in that order."""
+        table = self._dataset[[int(row) for row in rows]]
+        ids, positions, seen = (
+            _unpack(table[name]) for name in ("input_ids", "masked_positions", "masked_input_ids")
+        )
+        starts, labels = table["b_start"].to_pylist(), table["next_sentence_label"].to_pylist()
+        return [Example(*row) for row in zip(ids, starts, labels, positions, seen, strict=True)]
+
+
+def _unpack(column: pa.ChunkedArray) -> list[np.ndarray]:
+    lists = column.combine_chunks()
+    offsets = lists.offsets.to_numpy()
+    values = lists.values.to_numpy().astype(np.int64)
+    return [values[i:j] for i, j in pairwise(offsets)]
+
+
+class DataFolder:
+    """A finished DATA folder.
+
+    Attributes:
+        path: where it is.
+        manifest: settings, counts and shards, as `build` wrote them.
+        settings: what the examples were built with.
+
+    Raises:
+        InputError: there is none, or it is of another format.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_dir():
+            raise InputError(f"no such data folder: {path}")
+        if not is_data_folder(path):
+            raise InputError(f"{path} is not a data folder; make one with bertpt build-data")
+        self.path = path
+        self.manifest: Mapping[str, Any] = files.read_json(path / "manifest.json")
+        version = self.manifest["format_version"]
+        if version != FORMAT_VERSION:
+            raise InputError(
+                f"{path} has format version {version}, this bertpt reads {FORMAT_VERSION}; "
+                "build it again"
+            )
+        self.settings = BuildConfig(**self.manifest["settings"])
+
+    @cached_property
+    def tokenizer(self) -> tokenizer.Tokenizer:
+        """The tokenizer that made the ids."""
+        loaded = tokenizer.load(self.path / "tokenizer")
+        self._require("tokenizer_sha256", loaded.fingerprint)
+        return loaded
+
+    def _require(self, key: str, found: str) -> None:
+        if self.manifest[key] != found:
+            raise MismatchError(
+                f"{self.path}: its {key} is {found[:12]}, but the manifest says "
+                f"{self.manifest[key][:12]}; the folder was changed, so build it again"
+            )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the manifest, which holds those of the shards and the tokenizer."""
+        return files.sha256(self.path / "manifest.json")
+
+    @property
+    def masking(self) -> Masking:
+        """The masking that the stored masks were drawn with, to draw others."""
+        return Masking.of(self.tokenizer, self.settings)
+
+    @cached_property
+    def token_counts(self) -> np.ndarray:
+        """How often each id occurs in the training documents: int64, (vocab_size,)."""
+        return cast("np.ndarray", np.load(self.path / "token_counts.npy", allow_pickle=False))
+
+    def examples(self, split: str) -> Examples:
+        """Opens a split.
+
+        Raises:
+            InputError: it holds nothing, or its files are damaged.
+        """
+        try:
+            found = datasets.load_from_disk(str(self.path / split))
+        except (OSError, ValueError, pa.ArrowException, json.JSONDecodeError) as error:
+            raise InputError(f"{self.path / split} cannot be read: {error}") from error
+        expected = self.manifest["examples"][split]
+        if len(found) != expected:
+            raise InputError(
+                f"{self.path / split} holds {len(found)} examples, its manifest says {expected}; "
+                "build it again"
+            )
+        return Examples(found)
+
+
+def is_data_folder(path: Path) -> bool:
+    """Whether a folder was made by build-data."""
+    manifest = path / "manifest.json"
+    try:
+        return bool(json.loads(manifest.read_bytes())["format"] == FORMAT)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

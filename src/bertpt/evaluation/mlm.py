@@ -1,0 +1,205 @@
+"""The eval-mlm stage: how well a model predicts held-out examples, beside simple baselines."""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from bertpt.config import BertConfig
+from bertpt.data import tokenizer
+from bertpt.data.batches import Batch, in_order
+from bertpt.data.dataset import DataFolder
+from bertpt.device import autocast, choose_device, choose_precision
+from bertpt.errors import InputError, MismatchError
+from bertpt.model.bert import BertForPreTraining
+from bertpt.model.folder import find_model, load_weights
+from bertpt.progress import Progress
+
+KINDS = ("masked", "random", "unchanged")
+
+
+def eval_mlm(
+    model_path: Path,
+    data_path: Path,
+    *,
+    split: str = "valid",
+    batch_size: int = 32,
+    device: str = "auto",
+    precision: str = "auto",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Evaluates a model on the stored masks of a data folder.
+
+    Args:
+        model_path: a run, a checkpoint or a Hugging Face folder.
+        data_path: a DATA folder built with the model's tokenizer.
+        split: "valid" or "train".
+        batch_size: examples at a time; the result does not depend on it (to 1e-6).
+        device: "auto", "cpu" or "cuda".
+        precision: "auto", "float32" or "bfloat16".
+        progress: where to tell how far it is.
+
+    Returns:
+        What `evaluate` gives, with `baselines` (see `baselines`).
+
+    Raises:
+        BertptError: model and data do not fit, or there is nothing to evaluate on.
+    """
+    progress = progress or Progress()
+    folder, data = find_model(model_path), DataFolder(data_path)
+    examples = data.examples(split)
+    if not len(examples):
+        raise InputError(f"{data_path} holds no {split} examples; try --split train")
+    require_same_tokenizer(folder, data)
+    where = choose_device(device)
+    model = load_weights(folder).to(where)
+    require_positions(model.config, data)
+    batches = in_order(examples, batch_size=batch_size, pad_id=data.tokenizer.pad_id)
+    with progress.bar("evaluating", unit="example", total=len(examples)) as bar:
+        result = evaluate(
+            model,
+            _counted(batches, bar),
+            mask_id=data.tokenizer.mask_id,
+            precision=choose_precision(precision, where),
+        )
+    return {"split": split, **result, "baselines": baselines(data, split)}
+
+
+def _counted(batches: Iterable[Batch], bar: Any) -> Iterable[Batch]:
+    for batch in batches:
+        yield batch
+        bar.update(len(batch.lengths))
+
+
+def require_same_tokenizer(folder: Path, data: DataFolder) -> None:
+    """Checks that a model and a data folder mean the same by every id.
+
+    Raises:
+        MismatchError: they do not; the message names both fingerprints.
+    """
+    model_print = tokenizer.load(folder).fingerprint
+    data_print = data.manifest["tokenizer_sha256"]
+    if model_print != data_print:
+        raise MismatchError(
+            f"{folder} has tokenizer {model_print[:12]}, {data.path} was built with "
+            f"{data_print[:12]}; build the data with --tokenizer {folder}"
+        )
+
+
+def require_positions(shape: BertConfig, data: DataFolder) -> None:
+    """Checks that a model can read sequences as long as the data's.
+
+    Raises:
+        MismatchError: it cannot; the message names both lengths.
+    """
+    seq_len, positions = data.settings.seq_len, shape.max_position_embeddings
+    if seq_len > positions:
+        raise MismatchError(
+            f"{data.path} has sequences of {seq_len} tokens, but the model has {positions} "
+            f"positions; pretrain with --max-position-embeddings {seq_len}, or build the data with "
+            f"--seq-len {positions}"
+        )
+
+
+@torch.no_grad()
+def evaluate(
+    model: BertForPreTraining, batches: Iterable[Batch], *, mask_id: int, precision: torch.dtype
+) -> dict[str, Any]:
+    """Losses and accuracies over all targets and pairs of some batches.
+
+    Every mean is a sum over targets (or pairs) divided by their number, so it does not depend on
+    how they are batched. The model is left in the mode it was in.
+
+    Returns:
+        loss (mlm_loss + nsp_loss), mlm_loss (nats a target), mlm_perplexity (its exponential),
+        mlm_accuracy, mlm_top5_accuracy, mlm_accuracy_by_input and num_targets_by_input (for targets
+        that the model saw as [MASK], as a random token, unchanged), nsp_loss, nsp_accuracy,
+        num_examples, num_targets, num_pairs. A mean over nothing is None.
+    """
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    sums = dict.fromkeys(("mlm", "nsp", "right", "top5", "nsp_right"), 0.0)
+    num_examples = num_targets = num_pairs = 0
+    right_by_kind, num_by_kind = np.zeros(3, np.int64), np.zeros(3, np.int64)
+    for cpu_batch in batches:
+        batch = cpu_batch.to(device)
+        with autocast(device, precision):
+            output = model(
+                batch.input_ids, batch.token_type_ids, batch.lengths, batch.masked_positions
+            )
+        logits, labels = output.prediction_logits.float(), batch.masked_lm_labels
+        sums["mlm"] += F.cross_entropy(logits, labels, reduction="none").double().sum().item()
+        best = logits.topk(min(5, logits.shape[1])).indices
+        right = best[:, 0] == labels
+        sums["right"] += right.sum().item()
+        sums["top5"] += (best == labels.unsqueeze(1)).any(dim=1).sum().item()
+        seen = batch.input_ids.flatten()[batch.masked_positions]
+        for number, is_kind in enumerate(
+            (seen == mask_id, (seen != mask_id) & (seen != labels), seen == labels)
+        ):
+            num_by_kind[number] += is_kind.sum().item()
+            right_by_kind[number] += (right & is_kind).sum().item()
+        nsp_logits, nsp_labels = output.seq_relationship_logits.float(), batch.next_sentence_labels
+        nsp = F.cross_entropy(nsp_logits, nsp_labels, reduction="none")
+        sums["nsp"] += nsp.double().sum().item()
+        sums["nsp_right"] += (nsp_logits.argmax(dim=1) == nsp_labels).sum().item()
+        num_examples += len(batch.lengths)
+        num_targets += len(labels)
+        num_pairs += int((nsp_labels != -100).sum().item())
+    model.train(was_training)
+    mlm_loss, nsp_loss = _mean(sums["mlm"], num_targets), _mean(sums["nsp"], num_pairs)
+    return {
+        "loss": (mlm_loss or 0.0) + (nsp_loss or 0.0),
+        "mlm_loss": mlm_loss,
+        "mlm_perplexity": None if mlm_loss is None else math.exp(min(mlm_loss, 700.0)),
+        "mlm_accuracy": _mean(sums["right"], num_targets),
+        "mlm_top5_accuracy": _mean(sums["top5"], num_targets),
+        "mlm_accuracy_by_input": {
+            kind: _mean(float(right), int(number))
+            for kind, right, number in zip(KINDS, right_by_kind, num_by_kind, strict=True)
+        },
+        "nsp_loss": nsp_loss,
+        "nsp_accuracy": _mean(sums["nsp_right"], num_pairs),
+        "num_examples": num_examples,
+        "num_targets": num_targets,
+        "num_targets_by_input": dict(zip(KINDS, num_by_kind.tolist(), strict=True)),
+        "num_pairs": num_pairs,
+    }
+
+
+def _mean(total: float, number: int) -> float | None:
+    return total / number if number else None
+
+
+def baselines(data: DataFolder, split: str) -> dict[str, dict[str, float]]:
+    """What can be had on a split without any model.
+
+    Returns:
+        uniform: every ordinary token alike. unigram: each token as often as in the training
+        documents, one added to every count. nsp_majority: always the commoner label.
+    """
+    vocab_size = len(data.tokenizer.vocab)
+    counts = data.token_counts + 1
+    losses = -np.log(counts / counts.sum())
+    commonest = int(counts.argmax())
+    loss, right, num_targets = 0.0, 0, 0
+    labels = np.zeros(2, np.int64)
+    for batch in in_order(data.examples(split), batch_size=1024, pad_id=data.tokenizer.pad_id):
+        targets = batch.masked_lm_labels.numpy()
+        loss += float(losses[targets].sum())
+        right += int((targets == commonest).sum())
+        num_targets += len(targets)
+        pairs = batch.next_sentence_labels.numpy()
+        labels += np.bincount(pairs[pairs >= 0], minlength=2)
+    share = labels.max() / max(1, labels.sum())
+    entropy = -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
+    return {
+        "uniform": {"mlm_loss": math.log(vocab_size), "mlm_accuracy": 1 / vocab_size},
+        "unigram": {"mlm_loss": loss / num_targets, "mlm_accuracy": right / num_targets},
+        "nsp_majority": {"nsp_loss": float(entropy), "nsp_accuracy": float(share)},
+    }

@@ -1,0 +1,123 @@
+"""Files and folders that are either complete or not there."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bertpt.errors import InputError, OutputError
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yields a folder beside `path` to fill; it is renamed to `path` when the block ends well.
+
+    A folder that stood at `path` is replaced whole. When the block raises, whatever was written
+    is removed and `path` is as it was.
+
+    Raises:
+        OutputError: the place cannot be written to.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{path.name}.tmp-", dir=path.parent))
+        work.chmod(0o777 & ~_umask())
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from error
+    try:
+        yield work
+        _flush(work)
+        _put(work, path)
+    except OSError as error:
+        if error.filename is None or Path(error.filename).is_relative_to(work):
+            raise OutputError(f"cannot write {path}: {error.strerror}") from error
+        raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _flush(folder: Path) -> None:
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
+
+
+def _put(work: Path, path: Path) -> None:
+    if not path.exists():
+        work.rename(path)
+        return
+    # A folder cannot be replaced in one step, so the old one steps aside for a moment.
+    aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.old-", dir=path.parent))
+    path.rename(aside / path.name)
+    work.rename(path)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def refuse_existing(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) -> None:
+    """Checks, before any work is done, that an output folder may be written.
+
+    Raises:
+        OutputError: it exists, and `overwrite` is off or it is not one of ours.
+    """
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not overwrite:
+        raise OutputError(f"{path} exists; give another --out, or --overwrite to replace it")
+    if not is_ours(path):
+        raise OutputError(f"{path} was not made by this command, so --overwrite leaves it alone")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a UTF-8 file under a temporary name, flushes it, and renames it."""
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as handle:
+            handle.write(text)
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Writes a value as indented JSON, in the order of its keys."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Raises:
+        InputError: the file is missing, or holds something else.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path} holds no JSON object")
+    return value
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as handle:
+        digest = hashlib.sha256()
+        while block := handle.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

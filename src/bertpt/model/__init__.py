@@ -1,0 +1,1 @@
+"""BERT from scratch, its losses, and the folders it is kept in."""

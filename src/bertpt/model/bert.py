@@ -1,0 +1,251 @@
+"""BERT (Devlin et al., 2019), from scratch, to be read from top to bottom.
+
+Module and parameter names are those of transformers' BertForPreTraining, so a state dict of one
+loads into the other as it is.
+
+Dimensions: B examples, L tokens in the longest, H hidden_size, N heads, D = H / N, V vocabulary,
+P predicted positions in the whole batch.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from bertpt.config import BertConfig
+
+
+class BertEmbeddings(nn.Module):
+    """Token, position and segment embeddings, added and normalised."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor) -> Tensor:
+        length = input_ids.shape[1]
+        positions = self.position_embeddings.weight[:length]  # (L, H)
+        embedded = self.word_embeddings(input_ids) + self.token_type_embeddings(token_type_ids)
+        return self.dropout(self.LayerNorm(embedded + positions))  # (B, L, H)
+
+
+class BertSelfAttention(nn.Module):
+    """Every token looks at every real token of its example."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.num_attention_heads = config.num_attention_heads
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout_prob = config.attention_probs_dropout_prob
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+        query, key, value = (
+            projection(hidden).unflatten(-1, (self.num_attention_heads, -1)).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
+        )  # (B, N, L, D) each
+        mixed = F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=attention_mask,
+            # This function, unlike nn.Dropout, does not know about eval().
+            dropout_p=self.dropout_prob if self.training else 0.0,
+        )
+        return mixed.transpose(1, 2).flatten(-2)  # (B, L, H)
+
+
+class BertResidualOutput(nn.Module):
+    """Projects back to H, adds what went in before, normalises: "post-norm", as published."""
+
+    def __init__(self, in_features: int, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(in_features, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
+        return self.LayerNorm(self.dropout(self.dense(hidden)) + residual)  # (B, L, H)
+
+
+class BertAttention(nn.Module):
+    """Self-attention and its residual connection."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.self = BertSelfAttention(config)
+        self.output = BertResidualOutput(config.hidden_size, config)
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+        return self.output(self.self(hidden, attention_mask), hidden)
+
+
+class BertIntermediate(nn.Module):
+    """The wide half of the feed-forward layer."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return F.gelu(self.dense(hidden))
+
+
+class BertLayer(nn.Module):
+    """Attention, then a feed-forward layer on each token."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.attention = BertAttention(config)
+        self.intermediate = BertIntermediate(config)
+        self.output = BertResidualOutput(config.intermediate_size, config)
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+        hidden = self.attention(hidden, attention_mask)
+        return self.output(self.intermediate(hidden), hidden)
+
+
+class BertEncoder(nn.Module):
+    """The stack of layers."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+        for layer in self.layer:
+            hidden = layer(hidden, attention_mask)
+        return hidden
+
+
+class BertPooler(nn.Module):
+    """One vector for the whole example: from [CLS] as published, or from the mean of its tokens."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.kind = config.pooler
+
+    def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        if self.kind == "cls":
+            pooled = hidden[:, 0]
+        else:
+            real = _real_tokens(lengths, hidden.shape[1]).unsqueeze(-1)
+            pooled = (hidden * real).sum(dim=1) / lengths.unsqueeze(-1)
+        return torch.tanh(self.dense(pooled))  # (B, H)
+
+
+class BertModel(nn.Module):
+    """Embeddings, encoder and pooler: what remains when the pretraining heads are taken off."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.embeddings = BertEmbeddings(config)
+        self.encoder = BertEncoder(config)
+        self.pooler = BertPooler(config)
+
+    def forward(
+        self, input_ids: Tensor, token_type_ids: Tensor, lengths: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the encoder's output (B, L, H) and the pooled vectors (B, H)."""
+        # From lengths, never from ids: a corrupted id must not hide its own position.
+        real = _real_tokens(lengths, input_ids.shape[1])
+        hidden = self.embeddings(input_ids, token_type_ids)
+        hidden = self.encoder(hidden, real[:, None, None, :])
+        return hidden, self.pooler(hidden, lengths)
+
+
+def _real_tokens(lengths: Tensor, length: int) -> Tensor:
+    """True where there is a token, false where there is padding: (B, L)."""
+    return torch.arange(length, device=lengths.device) < lengths.unsqueeze(-1)
+
+
+class BertPredictionHeadTransform(nn.Module):
+    """Dense, GELU, LayerNorm, before the decoder."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.LayerNorm(F.gelu(self.dense(hidden)))
+
+
+class BertLMPredictionHead(nn.Module):
+    """Scores every vocabulary entry; the decoder's weight is the word embedding's."""
+
+    def __init__(self, config: BertConfig, word_embeddings: nn.Embedding) -> None:
+        super().__init__()
+        self.transform = BertPredictionHeadTransform(config)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        self.decoder.weight = word_embeddings.weight
+        self.bias = self.decoder.bias  # transformers knows it by both names
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.decoder(self.transform(hidden))
+
+
+class BertPreTrainingHeads(nn.Module):
+    """The MLM and NSP heads."""
+
+    def __init__(self, config: BertConfig, word_embeddings: nn.Embedding) -> None:
+        super().__init__()
+        self.predictions = BertLMPredictionHead(config, word_embeddings)
+        self.seq_relationship = nn.Linear(config.hidden_size, 2)
+
+
+class BertOutput(NamedTuple):
+    """What a forward pass gives.
+
+    Attributes:
+        last_hidden_state: the encoder's output. (B, L, H)
+        pooler_output: one vector for each example. (B, H)
+        prediction_logits: scores of the vocabulary at the predicted positions. (P, V)
+        seq_relationship_logits: scores of "B follows A" and "B is random". (B, 2)
+    """
+
+    last_hidden_state: Tensor
+    pooler_output: Tensor
+    prediction_logits: Tensor
+    seq_relationship_logits: Tensor
+
+
+class BertForPreTraining(nn.Module):
+    """BERT with both pretraining heads; `bertpt.model.initialization` gives it starting values."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = BertModel(config)
+        self.cls = BertPreTrainingHeads(config, self.bert.embeddings.word_embeddings)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor,
+        lengths: Tensor,
+        masked_positions: Tensor,
+    ) -> BertOutput:
+        """Runs the encoder on all tokens, and the MLM head at the predicted positions only.
+
+        Args:
+            input_ids: padded at the end with anything. (B, L)
+            token_type_ids: 0 or 1. (B, L)
+            lengths: tokens in each example. (B,)
+            masked_positions: indices into the flattened (B * L). (P,)
+        """
+        hidden, pooled = self.bert(input_ids, token_type_ids, lengths)
+        predicted = hidden.flatten(0, 1)[masked_positions]  # (P, H)
+        return BertOutput(
+            last_hidden_state=hidden,
+            pooler_output=pooled,
+            prediction_logits=self.cls.predictions(predicted),
+            seq_relationship_logits=self.cls.seq_relationship(pooled),
+        )

@@ -1,0 +1,92 @@
+"""Starting values of the weights: as published, or mimetic."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from bertpt.model.bert import BertForPreTraining, BertLayer
+
+POSITION_STD = 0.04
+
+
+def initialize(model: BertForPreTraining, init: str, generator: torch.Generator) -> None:
+    """Gives every parameter its starting value, in place.
+
+    Args:
+        model: on the CPU, so that the values do not depend on the device.
+        init: "published" (weights from a normal distribution of standard deviation
+            `initializer_range` cut off at two of them, biases 0, LayerNorm 1, as
+            google-research/bert does) or "mimetic" (that, then `make_mimetic`).
+        generator: decides the draws.
+    """
+    std = model.config.initializer_range
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
+            if module is not model.cls.predictions.decoder:  # whose weight is the embedding's
+                _truncated_normal_(module.weight, std, generator)
+        elif isinstance(module, nn.Embedding):
+            _truncated_normal_(module.weight, std, generator)
+        elif isinstance(module, nn.LayerNorm):
+            nn.init.ones_(module.weight)
+            nn.init.zeros_(module.bias)
+    if init == "mimetic":
+        make_mimetic(model, generator)
+
+
+def _truncated_normal_(weight: Tensor, std: float, generator: torch.Generator) -> None:
+    nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std, generator=generator)
+
+
+@torch.no_grad()
+def make_mimetic(model: BertForPreTraining, generator: torch.Generator) -> None:
+    """Lets attention start where training would take it, in place.
+
+    After Trockman and Kolter, "Mimetic Initialization of Self-Attention Layers" (2023): the
+    query-key products start near a multiple of the identity, so a head attends to what is like
+    itself, and the output-value products near a negative multiple. Positions start as the
+    sinusoids of Vaswani et al. (2017), so heads can tell distances at once.
+    """
+    positions = model.bert.embeddings.position_embeddings.weight
+    positions.copy_(sinusoids(*positions.shape, std=POSITION_STD))
+    for layer in model.bert.encoder.layer:
+        assert isinstance(layer, BertLayer)
+        attention = layer.attention.self
+        head_size = model.config.hidden_size // model.config.num_attention_heads
+        for start in range(0, model.config.hidden_size, head_size):
+            head = slice(start, start + head_size)
+            # (W_q^T W_k of a head) is the best approximation of rank D to 0.7 Z + 0.7 I
+            left, right = _halves(0.7, 0.7, model.config.hidden_size, head_size, generator)
+            attention.query.weight[head] = left.T
+            attention.key.weight[head] = right
+        # W_o W_v = 0.4 Z - 0.4 I
+        left, right = _halves(
+            0.4, -0.4, model.config.hidden_size, model.config.hidden_size, generator
+        )
+        layer.attention.output.dense.weight.copy_(left)
+        attention.value.weight.copy_(right)
+
+
+def _halves(
+    noise: float, diagonal: float, size: int, rank: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Matrices (H, rank) and (rank, H) whose product is near noise * Z + diagonal * I.
+
+    Z has entries N(0, 1 / H). The product is exact where rank is H, else the best there is.
+    """
+    z = torch.randn(size, size, generator=generator, dtype=torch.float64) / math.sqrt(size)
+    u, s, vh = torch.linalg.svd(noise * z + diagonal * torch.eye(size, dtype=torch.float64))
+    root = s[:rank].sqrt()
+    return (u[:, :rank] * root).float(), (root[:, None] * vh[:rank]).float()
+
+
+def sinusoids(num_positions: int, size: int, *, std: float) -> Tensor:
+    """The position encoding of Vaswani et al. (2017), section 3.5, scaled to a standard deviation.
+
+    Sines in the even columns, cosines in the odd ones. (num_positions, size)
+    """
+    position = torch.arange(num_positions, dtype=torch.float64)[:, None]
+    frequency = 10_000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+    table = torch.stack([(position * frequency).sin(), (position * frequency).cos()], dim=-1)
+    return (table.flatten(1)[:, :size] * (std * math.sqrt(2))).float()

@@ -1,0 +1,61 @@
+"""Progress and log lines: a bar on a terminal, a plain line now and then elsewhere, or nothing."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tqdm import tqdm
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class _PlainLines(tqdm):  # type: ignore[misc]
+    """A tqdm for logs: whole lines, no carriage return."""
+
+    disable: bool
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:  # noqa: ARG002
+        print(msg or str(self), file=self.fp, flush=True)
+        return True
+
+    def close(self) -> None:
+        if not self.disable and self.n != self.last_print_n:
+            self.display()
+        self.disable = True
+
+    @staticmethod
+    def status_printer(file: Any) -> Callable[[str], None]:  # noqa: ARG004
+        return lambda _: None
+
+
+class Progress:
+    """Where a stage tells how far it is. All of it goes to standard error.
+
+    Args:
+        quiet: say nothing at all. The default, so that library calls are silent.
+    """
+
+    def __init__(self, *, quiet: bool = True) -> None:
+        self.quiet = quiet
+
+    def log(self, message: str) -> None:
+        """Prints one line, above a bar that is being drawn."""
+        if not self.quiet:
+            tqdm.write(message, file=sys.stderr)
+
+    def bar(
+        self, description: str, *, unit: str, total: float | None = None, **options: Any
+    ) -> Any:
+        """A tqdm bar (or its plain counterpart), to be used as a context manager."""
+        terminal = sys.stderr.isatty()
+        return (tqdm if terminal else _PlainLines)(
+            desc=description,
+            unit=unit,
+            total=total,
+            file=sys.stderr,
+            disable=self.quiet,
+            dynamic_ncols=terminal,
+            mininterval=0.1 if terminal else SECONDS_BETWEEN_LINES,
+            delay=0 if terminal else SECONDS_BETWEEN_LINES,
+            **options,
+        )

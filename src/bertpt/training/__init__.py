@@ -1,0 +1,1 @@
+"""The pretraining loop and what it is made of."""

@@ -1,0 +1,181 @@
+"""The RUN folder: what a run was asked to do, its metrics, its checkpoints, its newest model."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+
+import bertpt
+from bertpt import files
+from bertpt.config import PretrainConfig
+from bertpt.data.dataset import DataFolder
+from bertpt.data.tokenizer import Tokenizer
+from bertpt.errors import InputError, MismatchError
+from bertpt.model.bert import BertForPreTraining
+from bertpt.model.folder import load_weights, save_weights
+from bertpt.training.optimizer import load_optimizer_state, optimizer_state
+
+FORMAT = "bertpt-run"
+STATE = "trainer_state.json"
+OPTIMIZER = "optimizer.safetensors"
+
+
+@dataclass(frozen=True)
+class TrainerState:
+    """All that resuming needs beside weights and optimizer state: the rest follows from the seed.
+
+    Attributes:
+        step: optimizer steps done.
+        elapsed_seconds: time spent training them, pauses between runs left out.
+    """
+
+    step: int
+    elapsed_seconds: float
+
+
+class RunFolder:
+    """A RUN folder at `path`, finished or not."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._metrics = path / "metrics.jsonl"
+
+    # ------------------------------------------------------------------------- what was asked for
+
+    def create(self, config: PretrainConfig, data: DataFolder, *, overwrite: bool) -> None:
+        """Makes the folder, with the resolved settings in its config.json.
+
+        Raises:
+            OutputError: there is something that may not be replaced.
+        """
+        files.refuse_existing(self.path, overwrite=overwrite, is_ours=is_run_folder)
+        with files.new_folder(self.path) as work:
+            packages = {
+                name: version(name) for name in ("torch", "tokenizers", "datasets", "numpy")
+            }
+            files.write_json(
+                work / "config.json",
+                {
+                    "format": FORMAT,
+                    "settings": config.to_dict(),
+                    "data": {"path": str(data.path), "sha256": data.fingerprint},
+                    "packages": {"bertpt": bertpt.__version__, **packages},
+                },
+            )
+
+    def settings(self) -> PretrainConfig:
+        """The settings that the run was started with.
+
+        Raises:
+            InputError: there is no such run.
+        """
+        if not is_run_folder(self.path):
+            raise InputError(f"no run to resume in {self.path}; start one without --resume")
+        return PretrainConfig(**files.read_json(self.path / "config.json")["settings"])
+
+    def require_same_data(self, data: DataFolder) -> None:
+        """Checks that the data is what the run was started on.
+
+        Raises:
+            MismatchError: it is not; the message names both fingerprints.
+        """
+        started = files.read_json(self.path / "config.json")["data"]
+        if started["sha256"] != data.fingerprint:
+            raise MismatchError(
+                f"{self.path} was trained on {started['path']} ({started['sha256'][:12]}), and "
+                f"{data.path} is {data.fingerprint[:12]}; resume with the same data, or start "
+                "another run"
+            )
+
+    # ------------------------------------------------------------------------------------ metrics
+
+    def log(self, entry: Mapping[str, Any]) -> None:
+        """Appends a line to metrics.jsonl."""
+        with self._metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def metrics(self) -> Iterator[dict[str, Any]]:
+        """The lines of metrics.jsonl; one that a crash cut short is passed over."""
+        if self._metrics.is_file():
+            for line in self._metrics.read_text(encoding="utf-8").splitlines():
+                try:
+                    yield json.loads(line)
+                except json.JSONDecodeError:
+                    continue
+
+    def forget_metrics_after(self, step: int) -> None:
+        """Drops the lines of steps that a resumed run will take again."""
+        kept = [json.dumps(entry) + "\n" for entry in self.metrics() if entry["step"] <= step]
+        files.write_text(self._metrics, "".join(kept))
+
+    # -------------------------------------------------------------------------------- checkpoints
+
+    def checkpoints(self) -> list[Path]:
+        """The complete checkpoints, the oldest step first."""
+        found = [
+            (int(path.name.removeprefix("step-")), path)
+            for path in (self.path / "checkpoints").glob("step-*")
+            if path.name.removeprefix("step-").isdecimal() and (path / STATE).is_file()
+        ]
+        return [path for _, path in sorted(found)]
+
+    def save(
+        self,
+        state: TrainerState,
+        model: BertForPreTraining,
+        optimizers: list[torch.optim.Optimizer],
+        tokenizer: Tokenizer,
+        *,
+        keep_last: int,
+    ) -> None:
+        """Writes a checkpoint and model/, then removes checkpoints beyond the last `keep_last`.
+
+        Raises:
+            OutputError: the disk is full, say; older checkpoints are untouched.
+        """
+        with files.new_folder(self.path / "checkpoints" / f"step-{state.step}") as work:
+            save_model(work, model, tokenizer)
+            tensors = optimizer_state(optimizers, model)
+            safetensors.torch.save_file(tensors, work / OPTIMIZER, metadata={"format": "pt"})
+            files.write_json(work / STATE, asdict(state))
+        with files.new_folder(self.path / "model") as work:
+            save_model(work, model, tokenizer)
+        if keep_last:
+            for old in self.checkpoints()[:-keep_last]:
+                shutil.rmtree(old)
+
+    def load(
+        self, model: BertForPreTraining, optimizers: list[torch.optim.Optimizer]
+    ) -> TrainerState:
+        """Puts the newest checkpoint's weights and optimizer state back.
+
+        Raises:
+            InputError: there is none.
+        """
+        found = self.checkpoints()
+        if not found:
+            raise InputError(f"{self.path} holds no checkpoint yet; start again with --overwrite")
+        newest = found[-1]
+        model.load_state_dict(load_weights(newest).state_dict())
+        load_optimizer_state(optimizers, model, safetensors.torch.load_file(newest / OPTIMIZER))
+        return TrainerState(**files.read_json(newest / STATE))
+
+
+def save_model(folder: Path, model: BertForPreTraining, tokenizer: Tokenizer) -> None:
+    """Writes a Hugging Face model folder: weights, config, tokenizer."""
+    tokenizer.save(folder)
+    save_weights(folder, model)
+
+
+def is_run_folder(path: Path) -> bool:
+    """Whether a folder was made by pretrain."""
+    try:
+        return bool(json.loads((path / "config.json").read_bytes())["format"] == FORMAT)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

@@ -1,0 +1,334 @@
+"""The pretrain stage: a data folder in, a RUN folder out."""
+
+import dataclasses
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertpt.config import PretrainConfig
+from bertpt.data.batches import Batch, TrainingExamples, collate, in_order
+from bertpt.data.dataset import DataFolder, Example
+from bertpt.device import autocast, choose_device, choose_precision
+from bertpt.errors import BertptError, InputError, SettingError
+from bertpt.evaluation.mlm import evaluate, require_positions
+from bertpt.model.bert import BertForPreTraining
+from bertpt.model.initialization import initialize
+from bertpt.model.losses import loss_sums, pretraining_loss
+from bertpt.progress import Progress
+from bertpt.rng import torch_seed
+from bertpt.training.checkpoint import RunFolder, TrainerState
+from bertpt.training.optimizer import make_optimizers, set_learning_rate
+from bertpt.training.schedule import Budget, linear
+
+UNTRAINED_TOLERANCE = 0.5  # nats that the untrained loss may be off
+
+
+def pretrain(
+    data_path: Path,
+    out: Path,
+    *,
+    config: PretrainConfig,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Trains a BERT from scratch on MLM and NSP.
+
+    Args:
+        data_path: a DATA folder.
+        out: the RUN folder to make, or to go on with.
+        config: how to train; what it leaves open, its recipe decides.
+        resume: go on from the newest checkpoint in `out`.
+        overwrite: replace a RUN folder that stands at `out`.
+        progress: where to tell how far it is.
+
+    Returns:
+        The last line of metrics.jsonl: step and losses, of held-out examples where there are some.
+
+    Raises:
+        BertptError: settings, data and output do not fit together, or the loss is not finite.
+    """
+    trainer = Trainer(DataFolder(data_path), RunFolder(out), config, progress or Progress())
+    if resume:
+        trainer.resume()
+    else:
+        trainer.start(overwrite=overwrite)
+    return trainer.train()
+
+
+# What may change when a run is resumed: how long it runs, and what leaves the weights alone.
+CHANGEABLE = {
+    *("steps", "epochs", "max_minutes", "eval_every", "eval_examples", "save_every"),
+    *("keep_last", "log_every", "micro_batch_size", "device", "precision"),
+}
+
+
+def resumed_config(out: Path, given: dict[str, Any]) -> PretrainConfig:
+    """The settings of a run in `out`, with those that were given again and may change.
+
+    The schedule follows the new length: what is left of the run is a smaller or a larger share.
+
+    Raises:
+        SettingError: one was given that may not change; the message names both values.
+    """
+    stored = RunFolder(out).settings()
+    for name, value in given.items():
+        if name not in CHANGEABLE and value != getattr(stored, name):
+            raise SettingError(
+                name, f"{value} is not what {out} was started with, {getattr(stored, name)}"
+            )
+    if given.keys() & {"steps", "epochs", "max_minutes"}:
+        stored = dataclasses.replace(stored, steps=None, epochs=None, max_minutes=None)
+    return dataclasses.replace(stored, **given)
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What an optimizer step did. Means are over all targets, or pairs, of the whole step."""
+
+    loss: float
+    mlm_loss: float
+    mlm_accuracy: float
+    nsp_loss: float
+    nsp_accuracy: float
+    grad_norm: float
+
+
+class Trainer:
+    """A run: its model, optimizers and data, and how far it is."""
+
+    def __init__(
+        self, data: DataFolder, run: RunFolder, config: PretrainConfig, progress: Progress
+    ) -> None:
+        self.data, self.run, self.progress = data, run, progress
+        self.config = config = config.resolve()
+        examples = data.examples("train")
+        if not len(examples):
+            raise InputError(f"{data.path} holds no training examples")
+        self.valid = data.examples("valid")
+        self.training = TrainingExamples(
+            examples,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            masking=data.masking if config.masking == "fresh" else None,
+        )
+        self.device = choose_device(config.device)
+        self.precision = choose_precision(config.precision, self.device)
+        self.model = self._new_model()
+        self.optimizers = make_optimizers(self.model, config)
+        self.budget = Budget(
+            num_steps=config.steps or (config.epochs or 0) * self.training.steps_per_epoch,
+            max_seconds=60 * config.max_minutes if config.max_minutes else None,
+        )
+        self.begun_at = 0  # the step that this process began after
+
+    def _new_model(self) -> BertForPreTraining:
+        tokenizer = self.data.tokenizer
+        shape = self.config.bert_config(
+            vocab_size=len(tokenizer.vocab), pad_token_id=tokenizer.pad_id
+        )
+        require_positions(shape, self.data)
+        model = BertForPreTraining(shape)
+        assert self.config.init is not None
+        generator = torch.Generator().manual_seed(torch_seed(self.config.seed, "init"))
+        initialize(model, self.config.init, generator)
+        return model.to(self.device)
+
+    def start(self, *, overwrite: bool) -> None:
+        """Makes the RUN folder and tells what is trained, and on what."""
+        self.run.create(self.config, self.data, overwrite=overwrite)
+        self.progress.log(self._first_line())
+        self.budget.start()
+
+    def resume(self) -> None:
+        """Goes on from the newest checkpoint."""
+        self.run.require_same_data(self.data)
+        state = self.run.load(self.model, self.optimizers)
+        self.begun_at = state.step
+        self.run.forget_metrics_after(state.step)
+        self.progress.log(f"resuming {self.run.path} after step {state.step}")
+        self.budget.start(step=state.step, elapsed_seconds=state.elapsed_seconds)
+
+    # ------------------------------------------------------------------------------------ the run
+
+    def train(self) -> dict[str, Any]:
+        """Trains to the end; returns the last metrics."""
+        config, budget = self.config, self.budget
+        entry: dict[str, Any] = {"step": budget.step}
+        num_tokens, seconds = 0, 0.0  # since the last line of metrics
+        with self._bar() as bar:
+            while True:
+                # Evaluating and saving comes first, so the end needs no second copy of it.
+                used = budget.used()
+                done = used >= 1
+                if done or self._is_due(config.eval_every):
+                    entry = self._evaluate() or entry
+                if done or self._is_due(config.save_every):
+                    self._save()
+                if done:
+                    return entry
+
+                # -------------------------------------------------------------------- one step
+                started = time.monotonic()
+                scale = linear(used, budget.used_after_next(used), warmup=self._warmup())
+                set_learning_rate(self.optimizers, scale)
+                examples = self.training[budget.step]
+                result = self._take_step(examples)
+                budget.count_step(time.monotonic() - started)
+                # -----------------------------------------------------------------------------
+
+                num_tokens += sum(len(example.input_ids) for example in examples)
+                seconds += time.monotonic() - started
+                if budget.step % config.log_every == 0 or budget.used() >= 1:
+                    entry = self._log(result, scale, num_tokens / seconds)
+                    num_tokens, seconds = 0, 0.0
+                self._show(bar, result)
+
+    def _is_due(self, every: int) -> bool:
+        return every > 0 and self.budget.step % every == 0 and self.budget.step > self.begun_at
+
+    def _warmup(self) -> float:
+        """Warm-up as a share of the run."""
+        warmup = self.config.warmup or 0.0
+        return warmup if warmup < 1 else min(1.0, warmup / self.budget.num_steps)
+
+    def _take_step(self, examples: list[Example]) -> StepResult:
+        """Forward and backward over the micro-batches, then one update."""
+        size = self.config.micro_batch_size or len(examples)
+        num_targets = sum(len(example.masked_positions) for example in examples)
+        num_pairs = sum(example.next_sentence_label != -100 for example in examples)
+        self.model.train()
+        sums = torch.zeros(4, dtype=torch.float64, device=self.device)
+        for number, start in enumerate(range(0, len(examples), size)):
+            # Dropout, too, depends on nothing but the seed, the step and the micro-batch.
+            torch.manual_seed(torch_seed(self.config.seed, "dropout", self.budget.step, number))
+            micro = collate(examples[start : start + size], pad_id=self.data.tokenizer.pad_id)
+            sums += self._backward(micro.to(self.device), num_targets, num_pairs)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
+        mlm, right, nsp, nsp_right = sums.tolist()
+        result = StepResult(
+            loss=mlm / max(1, num_targets) + nsp / max(1, num_pairs),
+            mlm_loss=mlm / max(1, num_targets),
+            mlm_accuracy=right / max(1, num_targets),
+            nsp_loss=nsp / max(1, num_pairs),
+            nsp_accuracy=nsp_right / max(1, num_pairs),
+            grad_norm=float(norm),
+        )
+        self._require_finite(result)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return result
+
+    def _backward(self, batch: Batch, num_targets: int, num_pairs: int) -> Tensor:
+        """Adds a micro-batch's gradients; returns its sums: MLM loss, right, NSP loss, right."""
+        with autocast(self.device, self.precision):
+            output = self.model(
+                batch.input_ids, batch.token_type_ids, batch.lengths, batch.masked_positions
+            )
+        sums = loss_sums(output, batch.masked_lm_labels, batch.next_sentence_labels)
+        loss = pretraining_loss(sums, num_targets=num_targets, num_pairs=num_pairs)
+        loss.backward()  # type: ignore[no-untyped-call]
+        right = output.prediction_logits.argmax(dim=-1) == batch.masked_lm_labels
+        nsp_right = output.seq_relationship_logits.argmax(dim=-1) == batch.next_sentence_labels
+        return torch.stack([sums.mlm.detach(), right.sum(), sums.nsp.detach(), nsp_right.sum()])
+
+    def _require_finite(self, result: StepResult) -> None:
+        if not (math.isfinite(result.loss) and math.isfinite(result.grad_norm)):
+            raise BertptError(
+                f"step {self.budget.step + 1}: loss {result.loss:g}, gradient norm "
+                f"{result.grad_norm:g}; the step was not taken. Try a lower --learning-rate"
+            )
+
+    # ----------------------------------------------------------------------- evaluate, save, tell
+
+    def _evaluate(self) -> dict[str, Any] | None:
+        """Evaluates on held-out examples, where there are some, and logs the result."""
+        if not len(self.valid):
+            return None
+        batches = in_order(
+            self.valid,
+            batch_size=self.config.micro_batch_size or self.config.batch_size,
+            pad_id=self.data.tokenizer.pad_id,
+            at_most=self.config.eval_examples,
+        )
+        result = evaluate(
+            self.model, batches, mask_id=self.data.tokenizer.mask_id, precision=self.precision
+        )
+        entry = {"step": self.budget.step, "split": "valid", **result}
+        self.run.log(entry)
+        self.progress.log(
+            f"step {self.budget.step}: held out, MLM loss {result['mlm_loss']:.3f}, accuracy "
+            f"{result['mlm_accuracy']:.1%}; NSP loss {result['nsp_loss']:.3f}, accuracy "
+            f"{result['nsp_accuracy']:.1%} ({result['num_examples']:,} examples)"
+        )
+        return entry
+
+    def _save(self) -> None:
+        self.run.save(
+            TrainerState(step=self.budget.step, elapsed_seconds=self.budget.elapsed_seconds),
+            self.model,
+            self.optimizers,
+            self.data.tokenizer,
+            keep_last=self.config.keep_last,
+        )
+
+    def _log(self, result: StepResult, scale: float, tokens_per_second: float) -> dict[str, Any]:
+        entry = {
+            "step": self.budget.step,
+            "epoch": self.budget.step / self.training.steps_per_epoch,
+            "split": "train",
+            **dataclasses.asdict(result),
+            "learning_rate": (self.config.learning_rate or 0.0) * scale,
+            "tokens_per_second": tokens_per_second,
+            "elapsed_seconds": self.budget.elapsed_seconds,
+        }
+        self.run.log(entry)
+        return entry
+
+    def _bar(self) -> Any:
+        seconds = self.budget.max_seconds
+        return self.progress.bar(
+            "training",
+            unit="s" if seconds else "step",
+            total=round(seconds) if seconds else self.budget.num_steps,
+            initial=round(self.budget.elapsed_seconds) if seconds else self.budget.step,
+        )
+
+    def _show(self, bar: Any, result: StepResult) -> None:
+        bar.set_postfix_str(
+            f"loss {result.loss:.3f}, MLM {result.mlm_accuracy:.1%}, NSP {result.nsp_accuracy:.0%}",
+            refresh=False,
+        )
+        now = round(self.budget.elapsed_seconds) if self.budget.max_seconds else self.budget.step
+        bar.update(min(now, bar.total) - bar.n)
+
+    @torch.no_grad()
+    def _first_line(self) -> str:
+        """Parameters, data, and whether the untrained loss is what chance gives."""
+        batch = collate(self.training[0], pad_id=self.data.tokenizer.pad_id).to(self.device)
+        self.model.eval()
+        output = self.model(
+            batch.input_ids, batch.token_type_ids, batch.lengths, batch.masked_positions
+        )
+        sums = loss_sums(output, batch.masked_lm_labels, batch.next_sentence_labels)
+        loss = float(pretraining_loss(sums, num_targets=sums.num_targets, num_pairs=sums.num_pairs))
+        vocab_size = self.model.config.vocab_size
+        chance = math.log(vocab_size) + (math.log(2) if sums.num_pairs else 0.0)
+        num_parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        counts = self.data.manifest["examples"]
+        line = (
+            f"{num_parameters:,} parameters ({self.model.config.num_hidden_layers} layers, "
+            f"{self.model.config.hidden_size} wide) on {self.device.type}, "
+            f"{str(self.precision).removeprefix('torch.')}; {counts['train']:,} training and "
+            f"{counts['valid']:,} held-out examples; untrained loss {loss:.2f}"
+        )
+        expected = f"ln({vocab_size}) + ln 2 = {chance:.2f}"
+        if abs(loss - chance) <= UNTRAINED_TOLERANCE:
+            return f"{line}, near {expected} as it should be"
+        return f"{line}; warning: it should be near {expected}, so the start is no blank one"

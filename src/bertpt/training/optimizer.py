@@ -1,0 +1,155 @@
+"""Parameter groups, AdamW and Muon."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from bertpt.config import PretrainConfig
+from bertpt.device import has_bfloat16
+
+
+def make_optimizers(model: nn.Module, config: PretrainConfig) -> list[torch.optim.Optimizer]:
+    """The optimizers that the settings ask for; every parameter is in exactly one group.
+
+    Weight decay is for matrices and embeddings, none for biases and LayerNorm. With "muon" the
+    encoder's matrices go to Muon and the rest to AdamW. Each group keeps its peak learning rate
+    under "peak_lr", which `set_learning_rate` scales.
+    """
+    assert config.learning_rate is not None
+    assert config.weight_decay is not None
+    groups = parameter_groups(model, muon=config.optimizer == "muon")
+    adamw = [
+        {"params": groups["matrices"], "weight_decay": config.weight_decay},
+        {"params": groups["vectors"], "weight_decay": 0.0},
+    ]
+    # 1e-6 as in google-research/bert's optimizer
+    rest = torch.optim.AdamW(adamw, lr=config.learning_rate, eps=1e-6, fused=True)
+    optimizers: list[torch.optim.Optimizer] = [rest]
+    if groups["encoder matrices"]:
+        device = groups["encoder matrices"][0].device
+        kind = torch.optim.Muon if has_bfloat16(device) else Float32Muon
+        optimizers.append(
+            kind(
+                groups["encoder matrices"],
+                lr=config.muon_learning_rate,
+                weight_decay=config.weight_decay,
+            )
+        )
+    for group in _all_groups(optimizers):
+        group["peak_lr"] = group["lr"]
+    return optimizers
+
+
+def parameter_groups(model: nn.Module, *, muon: bool) -> dict[str, list[nn.Parameter]]:
+    """Parameters by treatment: "encoder matrices" (Muon's), other "matrices", and "vectors"."""
+    groups: dict[str, list[nn.Parameter]] = {"encoder matrices": [], "matrices": [], "vectors": []}
+    for name, parameter in model.named_parameters():
+        if parameter.ndim < 2:
+            groups["vectors"].append(parameter)
+        elif muon and ".encoder." in name:
+            groups["encoder matrices"].append(parameter)
+        else:
+            groups["matrices"].append(parameter)
+    return groups
+
+
+def set_learning_rate(optimizers: list[torch.optim.Optimizer], scale: float) -> None:
+    """Sets every group to a share of its peak learning rate."""
+    for group in _all_groups(optimizers):
+        group["lr"] = group["peak_lr"] * scale
+
+
+def _all_groups(optimizers: list[torch.optim.Optimizer]) -> Iterator[dict[str, Any]]:
+    for optimizer in optimizers:
+        yield from optimizer.param_groups
+
+
+class Float32Muon(torch.optim.Muon):
+    """torch.optim.Muon with its Newton-Schulz iteration in float32.
+
+    torch's iterates in bfloat16, which a processor without such instructions emulates: there one
+    step of it takes longer than the rest of the training step many times over
+    (benchmarks/muon.py). Matrices of one shape are iterated together. Settings and state are
+    those of torch.optim.Muon.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
+        """Takes one step; no closure is called."""
+        for group in self.param_groups:
+            updates: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                momentum = self.state[parameter].setdefault(
+                    "momentum_buffer", torch.zeros_like(parameter.grad)
+                )
+                momentum.lerp_(parameter.grad, 1 - group["momentum"])
+                update = parameter.grad.lerp(momentum, group["momentum"])
+                updates[parameter.shape].append((parameter, update))
+            for (rows, columns), members in updates.items():
+                orthogonal = newton_schulz(
+                    torch.stack([update for _, update in members]),
+                    coefficients=group["ns_coefficients"],
+                    steps=group["ns_steps"],
+                    eps=group["eps"],
+                )
+                learning_rate = group["lr"] * math.sqrt(max(1, rows / columns))
+                for (parameter, _), update in zip(members, orthogonal, strict=True):
+                    parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                    parameter.add_(update, alpha=-learning_rate)
+
+
+def newton_schulz(
+    matrices: Tensor, *, coefficients: tuple[float, float, float], steps: int, eps: float
+) -> Tensor:
+    """Moves the singular values of each matrix near 1 (Jordan et al., "Muon", 2024).
+
+    Args:
+        matrices: (number, rows, columns), in the format to compute in.
+        coefficients: of the quintic a x + b x^3 + c x^5.
+        steps: iterations.
+        eps: least norm to divide by.
+    """
+    a, b, c = coefficients
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
+
+
+# ---------------------------------------------------------------------------------- state to save
+
+
+def optimizer_state(optimizers: list[torch.optim.Optimizer], model: nn.Module) -> dict[str, Tensor]:
+    """The optimizers' state as named tensors: "bert.pooler.dense.bias/exp_avg" and so on."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        f"{names[cast('nn.Parameter', parameter)]}/{key}": value.detach().cpu().contiguous()
+        for optimizer in optimizers
+        for parameter, state in optimizer.state.items()
+        for key, value in state.items()
+    }
+
+
+def load_optimizer_state(
+    optimizers: list[torch.optim.Optimizer], model: nn.Module, tensors: dict[str, Tensor]
+) -> None:
+    """Puts back what `optimizer_state` gave."""
+    parameters = dict(model.named_parameters())
+    owner = {p: o for o in optimizers for group in o.param_groups for p in group["params"]}
+    for name, value in tensors.items():
+        parameter_name, _, key = name.rpartition("/")
+        parameter = parameters[parameter_name]
+        # AdamW's step counter stays where AdamW keeps it, the moments lie beside the weights.
+        device = (
+            value.device if value.ndim == 0 and parameter.device.type == "cpu" else parameter.device
+        )
+        owner[parameter].state[parameter][key] = value.to(device)
