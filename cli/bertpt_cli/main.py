@@ -23,8 +23,10 @@ class OneLineErrors(TyperGroup):
         signal.signal(signal.SIGTERM, _terminated)
         try:
             status = super().main(*args, **kwargs)
-        except (BertptError, TyperException) as error:
-            status = _fail(str(error) or type(error).__name__, error.exit_code)
+        except TyperException as error:
+            status = _fail(error.format_message(), error.exit_code)
+        except BertptError as error:
+            status = _fail(str(error), error.exit_code)
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             status = _fail(f"{where}{error.strerror or error}", 1)
@@ -53,7 +55,7 @@ def _version(asked: bool) -> None:
 app = typer.Typer(
     name="bertpt",
     cls=OneLineErrors,
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -62,6 +64,7 @@ app = typer.Typer(
 
 @app.callback()
 def main(
+    context: typer.Context,
     *,
     version: Annotated[
         bool,
@@ -70,8 +73,15 @@ def main(
 ) -> None:
     """Pretrain BERT from scratch: text in, an evaluated encoder out.
 
-    bertpt build-data corpus/ --out data; bertpt pretrain data --out run; bertpt eval-mlm run data
+    bertpt build-data corpus/ --out data
+
+    bertpt pretrain data --out run
+
+    bertpt eval-mlm run data
     """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)
 
 
 app.command("train-tokenizer")(train_tokenizer.train_tokenizer)

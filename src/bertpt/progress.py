@@ -40,8 +40,12 @@ class Progress:
 
     def log(self, message: str) -> None:
         """Prints one line, above a bar that is being drawn."""
-        if not self.quiet:
+        if self.quiet:
+            return
+        if sys.stderr.isatty():
             tqdm.write(message, file=sys.stderr)
+        else:
+            print(message, file=sys.stderr, flush=True)
 
     def bar(
         self, description: str, *, unit: str, total: float | None = None, **options: Any

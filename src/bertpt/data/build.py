@@ -16,7 +16,7 @@ from bertpt.data.corpus import Corpus
 from bertpt.data.dataset import Example, SplitWriter
 from bertpt.data.documents import DocumentWriter, StoredDocuments
 from bertpt.data.masking import Masking
-from bertpt.data.pairs import IS_NEXT, RANDOM, Pair, document_pairs
+from bertpt.data.pairs import IS_NEXT, RANDOM, Pair, PairMaker
 from bertpt.data.tokenizer import Tokenizer
 from bertpt.errors import InputError
 from bertpt.progress import Progress
@@ -251,16 +251,15 @@ def make_examples(
     The draws for a document depend on the seed, the split, the pass and its number alone.
     """
     masking = Masking.of(vocabulary, config)
+    maker = PairMaker(
+        documents,
+        max_num_tokens=config.seq_len - NUM_SPECIAL,
+        short_seq_prob=config.short_seq_prob,
+    )
     for dupe in range(config.dupe_factor):
         for number in range(len(documents)):
             rng = generator(config.seed, f"pairs of {split}", dupe, number)
-            for pair in document_pairs(
-                documents,
-                number,
-                max_num_tokens=config.seq_len - NUM_SPECIAL,
-                short_seq_prob=config.short_seq_prob,
-                rng=rng,
-            ):
+            for pair in maker.pairs(number, rng):
                 ids = join(pair, vocabulary)
                 label = pair.next_sentence_label
                 yield Example(ids, len(pair.a) + 2, label, *masking.draw(ids, rng))

@@ -9,6 +9,7 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
@@ -95,7 +96,8 @@ class Corpus:
                         line = line.removeprefix("\ufeff")
                     yield line.removesuffix("\n").removesuffix("\r")
         except DAMAGED as error:
-            raise InputError(f"{file} cannot be read: {error}") from error
+            problem = getattr(error, "strerror", None) or error
+            raise InputError(f"{file} cannot be read: {problem}") from error
 
     def _sentences(self, line: str) -> Iterable[str]:
         if self.sentence_per_line:
@@ -136,22 +138,23 @@ def _in_folder(name: str) -> Iterator[str]:
     yield from found
 
 
-def _open(file: str) -> IO[bytes]:
+@contextmanager
+def _open(file: str) -> Iterator[IO[bytes]]:
     """Opens a text file for reading, whatever it is compressed with, by its content."""
     if file.endswith((".jsonl", ".jsonl.gz", ".parquet")):
         raise InputError(f"{file} is not plain text; write its text field to a .txt file first")
-    try:
-        raw = sys.stdin.buffer if file == "-" else Path(file).open("rb")  # noqa: SIM115
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror}") from error
-    buffered = (
-        raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", raw))
-    )
-    start = buffered.peek(10)
-    for magic, what in FOREIGN.items():
-        if magic.match(start):
-            raise InputError(f"{file} is {what}")
-    for magic, opener in OPENERS.items():
-        if magic.match(start):
-            return cast("IO[bytes]", opener(buffered))
-    return buffered
+    with ExitStack() as closing:
+        raw = sys.stdin.buffer if file == "-" else closing.enter_context(Path(file).open("rb"))
+        # Only the buffer over a file can peek; what stands in for standard input may be another.
+        buffered = (
+            raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast("Any", raw))
+        )
+        start = buffered.peek(10)
+        for magic, what in FOREIGN.items():
+            if magic.match(start):
+                raise InputError(f"{file} is {what}")
+        for magic, opener in OPENERS.items():
+            if magic.match(start):
+                yield closing.enter_context(opener(buffered))
+                return
+        yield buffered

@@ -10,7 +10,7 @@ from bertpt.rng import below
 
 IS_NEXT = 0
 RANDOM = 1
-DRAWS_OF_ANOTHER_DOCUMENT = 10
+DRAWS = 10  # of a random B, until one is fit
 
 
 class Pair(NamedTuple):
@@ -21,15 +21,8 @@ class Pair(NamedTuple):
     next_sentence_label: int
 
 
-def document_pairs(
-    documents: Documents,
-    index: int,
-    *,
-    max_num_tokens: int,
-    short_seq_prob: float,
-    rng: np.random.Generator,
-) -> Iterator[Pair]:
-    """Cuts one document into sentence pairs, B being drawn from another document half the time.
+class PairMaker:
+    """Cuts documents into sentence pairs, B being drawn from another document half the time.
 
     The frame is that of google-research/bert: consecutive sentences are taken until they fill an
     example and are parted into A and B at random; where B is replaced, the sentences it would
@@ -38,46 +31,82 @@ def document_pairs(
 
     - a pair is never made of one sentence while the document has two, so that the labels stay
       even (a last sentence left over is paired with the one before it);
-    - a random B is about as long as the B that it replaces, and no document's first sentence,
-      since a true B is not either;
+    - a random B starts at any sentence of the other documents with equal chance, so that long
+      and short ones turn up in it as they do in true ones, but not at a document's first, where
+      no true B starts either;
+    - a random B is about as long as the B that it replaces;
     - a random B whose text is the true continuation, as from a copy of the document, is redrawn.
 
     Args:
         documents: at least two, none empty, none with an empty sentence.
-        index: the document to cut.
         max_num_tokens: of A and B together, without [CLS] and [SEP]; 2 or more.
         short_seq_prob: share of the pairs that aim at fewer tokens.
-        rng: decides everything that is random here.
     """
-    document = documents[index]
-    start = 0
-    while start < len(document):
-        if start == len(document) - 1:
-            start = max(0, start - 1)
-        target = max_num_tokens
-        if rng.random() < short_seq_prob:
-            target = 2 + below(rng, max_num_tokens - 1)
-        end = _end_of_chunk(document, start, target)
-        middle = start + 1 + below(rng, end - start - 1) if end - start > 1 else end
-        a, rest = document.tokens(start, middle), document.tokens(middle, end)
-        b, label = None, RANDOM
-        if middle == end or rng.random() < 0.5:
-            following = document.tokens(middle, middle + 1) if middle < end else rest
-            if len(rest) == 0:
-                num_tokens, fill = max(1, target - len(a)), True
-            elif len(a) + len(rest) >= max_num_tokens:
-                num_tokens, fill = max(1, max_num_tokens - len(a)), True
-            else:
-                num_tokens, fill = len(rest), False
-            b = _from_another_document(
-                documents, index, following, num_tokens=num_tokens, fill=fill, rng=rng
-            )
-        if b is None:
-            if middle == end:
-                return
-            b, label, middle = rest, IS_NEXT, end
-        yield Pair(*truncate_pair(a, b, max_num_tokens, rng), label)
-        start = middle
+
+    def __init__(self, documents: Documents, *, max_num_tokens: int, short_seq_prob: float) -> None:
+        self._documents = documents
+        self._max_num_tokens = max_num_tokens
+        self._short_seq_prob = short_seq_prob
+        lengths = [len(documents[number]) for number in range(len(documents))]
+        self._starts = np.cumsum([0, *lengths])  # of each document, counted in sentences
+
+    def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
+        """The pairs of one document in one pass; `rng` decides everything that is random."""
+        document = self._documents[number]
+        start = 0
+        while start < len(document):
+            if start == len(document) - 1:
+                start = max(0, start - 1)
+            target = self._max_num_tokens
+            if rng.random() < self._short_seq_prob:
+                target = 2 + below(rng, self._max_num_tokens - 1)
+            end = _end_of_chunk(document, start, target)
+            middle = start + 1 + below(rng, end - start - 1) if end - start > 1 else end
+            a, rest = document.tokens(start, middle), document.tokens(middle, end)
+            b, label = None, RANDOM
+            if middle == end or rng.random() < 0.5:
+                following = document.tokens(middle, min(middle + 1, end))
+                fill = middle == end or len(a) + len(rest) >= self._max_num_tokens
+                num_tokens = self._max_num_tokens - len(a) if fill else len(rest)
+                b = self._random_b(number, following, max(1, num_tokens), fill=fill, rng=rng)
+            if b is None:
+                if middle == end:
+                    return
+                b, label, middle = rest, IS_NEXT, end
+            yield Pair(*truncate_pair(a, b, self._max_num_tokens, rng), label)
+            start = middle
+
+    def _random_b(
+        self,
+        number: int,
+        following: np.ndarray,
+        num_tokens: int,
+        *,
+        fill: bool,
+        rng: np.random.Generator,
+    ) -> np.ndarray | None:
+        """A B that does not begin as the true one does; `None` where no other turns up."""
+        best = None
+        for _ in range(DRAWS):
+            other, sentence = self._draw_sentence(number, rng)
+            start, end = _span(other, sentence, num_tokens, fill=fill)
+            if np.array_equal(other.tokens(start, start + 1), following):
+                continue
+            b = other.tokens(start, end)
+            if end < len(other) or len(b) >= num_tokens:
+                return b
+            if best is None or len(b) > len(best):
+                best = b
+        return best
+
+    def _draw_sentence(self, number: int, rng: np.random.Generator) -> tuple[Document, int]:
+        """Any sentence of the other documents, with equal chance: its document and its number."""
+        start, end = self._starts[number], self._starts[number + 1]
+        sentence = below(rng, self._starts[-1] - (end - start))
+        if sentence >= start:
+            sentence += end - start
+        other = int(np.searchsorted(self._starts, sentence, side="right")) - 1
+        return self._documents[other], int(sentence - self._starts[other])
 
 
 def _end_of_chunk(document: Document, start: int, target: int) -> int:
@@ -86,34 +115,12 @@ def _end_of_chunk(document: Document, start: int, target: int) -> int:
     return min(max(end, start + 2), len(document))
 
 
-def _from_another_document(
-    documents: Documents,
-    index: int,
-    following: np.ndarray,
-    *,
-    num_tokens: int,
-    fill: bool,
-    rng: np.random.Generator,
-) -> np.ndarray | None:
-    """A random B that does not begin as the true one does; `None` where no other turns up."""
-    for _ in range(DRAWS_OF_ANOTHER_DOCUMENT):
-        number = below(rng, len(documents) - 1)
-        document = documents[number + (number >= index)]
-        start, end = _span(document, num_tokens, fill=fill, rng=rng)
-        if not np.array_equal(document.tokens(start, start + 1), following):
-            return document.tokens(start, end)
-    return None
-
-
-def _span(
-    document: Document, num_tokens: int, *, fill: bool, rng: np.random.Generator
-) -> tuple[int, int]:
-    """Whole sentences from a random place with about `num_tokens`, or as many at least (`fill`)."""
+def _span(document: Document, start: int, num_tokens: int, *, fill: bool) -> tuple[int, int]:
+    """Whole sentences with about `num_tokens`, or as many at least (`fill`), from near `start`."""
     ends, last = document.ends, len(document)
-    first = min(1, last - 1)
     # Not so near the document's end that the sentences there are too few.
     latest = int(np.searchsorted(ends, ends[last] - num_tokens, side="right")) - 1
-    start = max(first, min(first + below(rng, last - first), latest))
+    start = max(min(1, last - 1), min(start, latest))
     wanted = ends[start] + num_tokens
     end = min(max(int(np.searchsorted(ends, wanted)), start + 1), last)
     if not fill and end - start > 1 and wanted - ends[end - 1] < ends[end] - wanted:

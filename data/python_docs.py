@@ -1,0 +1,63 @@
+"""Prints the documentation that every Python ships, as text for build-data.
+
+First the language reference's topics (what `help("if")` shows), then the docstrings of the
+standard library, module by module: a paragraph a line, a blank line between documents.
+
+    python data/python_docs.py | bertpt build-data - --out data
+"""
+
+import ast
+import re
+import sysconfig
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from pydoc_data.topics import topics
+
+MARKUP = re.compile(r"^[*=\-~^#+|\s]+$|\*\*|``|\[\d+\]", re.MULTILINE)
+LEAST_CHARS = 200  # a document shorter than this holds no two sentences worth pairing
+
+
+def documents() -> Iterator[str]:
+    """The documents, in the same order every time."""
+    for name in sorted(topics):
+        yield topics[name]
+    library = Path(sysconfig.get_path("stdlib"))
+    for source in sorted(library.rglob("*.py"), key=lambda path: path.as_posix()):
+        folders = source.relative_to(library).parts[:-1]
+        if not {"site-packages", "test", "tests", "idle_test"} & set(folders):
+            yield "\n\n".join(docstrings(source))
+
+
+def docstrings(source: Path) -> Iterator[str]:
+    """The docstrings of a module, the module's own first."""
+    try:
+        tree = ast.parse(source.read_bytes())
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                yield text
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """Prose paragraphs, each on one line; code, tables and markup are left out."""
+    for paragraph in re.split(r"\n\s*\n", textwrap.dedent(text)):
+        is_code = paragraph.startswith((" ", "\t")) or ">>>" in paragraph or "::=" in paragraph
+        line = " ".join(MARKUP.sub("", paragraph).split())
+        if not is_code and re.search(r"[a-z]{2} [a-z]", line):
+            yield line
+
+
+def main() -> None:
+    """Prints every document that is long enough."""
+    for document in documents():
+        text = "\n".join(paragraphs(document))
+        if len(text) >= LEAST_CHARS:
+            print(text, end="\n\n")
+
+
+if __name__ == "__main__":
+    main()

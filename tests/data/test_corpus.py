@@ -1,0 +1,177 @@
+import bz2
+import gzip
+import lzma
+import os
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertpt.data.corpus import Corpus, find_files
+from bertpt.errors import InputError, SettingError
+
+
+def read(tmp_path, content, **settings):
+    path = tmp_path / "text.txt"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    corpus = Corpus([str(path)], **settings)
+    return list(corpus), corpus
+
+
+def test_blank_lines_end_a_document(tmp_path):
+    documents, _ = read(tmp_path, "a b\nc d\n\n \t\n\ne f\n", sentence_per_line=True)
+    assert documents == [["a b", "c d"], ["e f"]]
+
+
+def test_the_end_of_a_file_ends_a_document(tmp_path):
+    (tmp_path / "1.txt").write_text("a b\nc d\n")
+    (tmp_path / "2.txt").write_text("e f\ng h")
+    documents = list(Corpus([str(tmp_path)], sentence_per_line=True))
+    assert documents == [["a b", "c d"], ["e f", "g h"]]
+
+
+def test_prose_is_split_into_sentences(tmp_path):
+    documents, _ = read(tmp_path, "Mr. Smith went home. He slept.\nNext line\n")
+    assert documents == [["Mr. Smith went home.", "He slept.", "Next line"]]
+
+
+def test_the_language_decides_where_a_sentence_ends(tmp_path):
+    german = "Am 3. Mai kam sie. Er ging.\n"
+    assert read(tmp_path, german, language="de")[0] == [["Am 3. Mai kam sie.", "Er ging."]]
+    assert read(tmp_path, german, language="en")[0] == [["Am 3.", "Mai kam sie.", "Er ging."]]
+
+
+def test_a_sentence_per_line_is_taken_as_it_is(tmp_path):
+    documents, _ = read(tmp_path, "One. Two. Three.\n", sentence_per_line=True)
+    assert documents == [["One. Two. Three."]]
+
+
+@pytest.mark.parametrize("separator", ["\r", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_only_line_feeds_end_a_line(tmp_path, separator):
+    documents, _ = read(tmp_path, f"a{separator}b\n", sentence_per_line=True)
+    assert documents == [[f"a{separator}b"]]
+
+
+def test_a_carriage_return_before_a_line_feed_is_dropped(tmp_path):
+    documents, _ = read(tmp_path, b"a\r\n\r\nb\r\n", sentence_per_line=True)
+    assert documents == [["a"], ["b"]]
+
+
+def test_a_byte_order_mark_is_dropped(tmp_path):
+    assert read(tmp_path, b"\xef\xbb\xbfa b\n")[0] == [["a b"]]
+
+
+def test_bytes_that_are_no_utf8_are_replaced_and_counted(tmp_path):
+    documents, corpus = read(tmp_path, b"a \xed\xa0\xbd b\nc\n", sentence_per_line=True)
+    assert documents == [["a \ufffd\ufffd\ufffd b", "c"]]
+    assert corpus.num_replaced_lines == 1
+
+
+def test_nul_lines_are_counted(tmp_path):
+    _, corpus = read(tmp_path, b"a\0b c .\nd e .\n\nf \0 g .\nh a .\n")
+    assert corpus.num_nul_lines == 2
+
+
+def test_the_bytes_read_are_counted_anew_on_each_pass(tmp_path):
+    _, corpus = read(tmp_path, "ab\n\ncd\n")
+    assert corpus.num_bytes == 7
+    list(corpus)
+    assert corpus.num_bytes == 7
+
+
+@given(st.text())
+def test_any_text_is_read_without_an_error(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("any") / "text.txt"
+    path.write_bytes(b"first\n" + text.encode("utf-8", "surrogatepass"))
+    documents = list(Corpus([str(path)]))
+    assert documents[0][0].startswith("first")
+    assert all(sentence.strip() for document in documents for sentence in document)
+
+
+# ----------------------------------------------------------------------------- where it comes from
+
+
+@pytest.mark.parametrize(
+    ("name", "opener"), [("t.txt.gz", gzip.open), ("t.txt.bz2", bz2.open), ("t.txt.xz", lzma.open)]
+)
+def test_compressed_text_is_known_by_its_content(tmp_path, name, opener):
+    for path in (tmp_path / name, tmp_path / "renamed.txt"):
+        with opener(path, "wb") as file:
+            file.write(b"a b\n\nc d\n")
+        assert list(Corpus([str(path)])) == [["a b"], ["c d"]]
+
+
+def test_text_that_begins_like_a_magic_number_is_text(tmp_path):
+    assert read(tmp_path, "BZh is no archive.\n")[0] == [["BZh is no archive."]]
+    assert read(tmp_path, "PAR1 is a word.\n")[0] == [["PAR1 is a word."]]
+
+
+def test_a_folder_is_searched_in_sorted_order_for_text_files(tmp_path):
+    for name in ("b.txt", "a/z.txt", "a/y.txt", "notes.md", ".hidden.txt", "c.txt.gz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = [os.path.relpath(file, tmp_path) for file in find_files([str(tmp_path)])]
+    assert found == ["a/y.txt", "a/z.txt", "b.txt", "c.txt.gz"]
+
+
+def test_a_glob_matches_in_sorted_order(tmp_path):
+    for name in ("2.txt", "1.txt", "3.md"):
+        (tmp_path / name).touch()
+    assert list(find_files([f"{tmp_path}/*.txt"])) == [f"{tmp_path}/1.txt", f"{tmp_path}/2.txt"]
+
+
+def test_a_name_that_holds_a_glob_character_is_a_name_first(tmp_path):
+    (tmp_path / "a[1].txt").touch()
+    assert list(find_files([f"{tmp_path}/a[1].txt"])) == [f"{tmp_path}/a[1].txt"]
+
+
+def test_inputs_keep_the_order_in_which_they_are_given(tmp_path):
+    for name in ("1.txt", "2.txt"):
+        (tmp_path / name).touch()
+    names = [f"{tmp_path}/2.txt", "-", f"{tmp_path}/1.txt"]
+    assert list(find_files(names)) == names
+
+
+def test_a_named_pipe_is_read(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"a b\n\nc d\n",))
+    writer.start()
+    assert list(Corpus([str(pipe)])) == [["a b"], ["c d"]]
+    writer.join()
+
+
+@pytest.mark.parametrize("name", ["missing.txt", "no*.txt", "."])
+def test_an_input_that_stands_for_nothing_is_named(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as error:
+        Corpus([name])
+    assert name in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"\x28\xb5\x2f\xfd\0\0", "zstd"),
+        (b"PAR1\x15\x04", "Parquet"),
+        (b"PK\x03\x04", "zip"),
+        (b"%PDF-1.7", "PDF"),
+        ("a b".encode("utf-16"), "UTF-16"),
+    ],
+)
+def test_what_is_no_text_is_refused_by_its_content(tmp_path, content, kind):
+    with pytest.raises(InputError, match=kind):
+        read(tmp_path, content)
+
+
+def test_a_gzip_file_that_was_cut_short_is_an_error(tmp_path):
+    whole = gzip.compress(b"a b c d e f g\n" * 1000)
+    with pytest.raises(InputError, match=r"text\.txt cannot be read"):
+        read(tmp_path, whole[:-20])
+
+
+@pytest.mark.parametrize("language", ["english", "", "EN", "e"])
+def test_a_language_that_is_no_code_is_refused(tmp_path, language):
+    with pytest.raises(SettingError, match=f"--language {language}"):
+        read(tmp_path, "a", language=language)

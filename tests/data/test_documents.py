@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+from bertpt.data.documents import Document, DocumentWriter
+
+
+@pytest.fixture
+def stored(tmp_path):
+    writer = DocumentWriter(tmp_path / "tokens", np.dtype(np.uint16))
+    for document in ([[5, 6], [7]], [[8]], [[9, 9, 65_535], [5], [5, 6]]):
+        writer.append([np.array(sentence) for sentence in document])
+    return writer.finish()
+
+
+def spelled(document):
+    return [sentence.tolist() for sentence in document]
+
+
+def test_what_was_written_is_read_back(stored):
+    assert len(stored) == 3
+    assert spelled(stored[0]) == [[5, 6], [7]]
+    assert spelled(stored[2]) == [[9, 9, 65_535], [5], [5, 6]]
+
+
+def test_sentences_of_a_document_are_joined_without_those_around(stored):
+    assert stored[2].tokens(1, 3).tolist() == [5, 5, 6]
+    assert stored[2].num_tokens(0, 2) == 4
+    assert len(stored[1]) == 1
+
+
+def test_a_part_counts_only_its_documents(stored):
+    part = stored.part(np.array([2, 0]))
+    assert spelled(part[1]) == [[5, 6], [7]]
+    assert (len(part), part.num_sentences, part.num_tokens) == (2, 5, 9)
+    assert stored.num_single_sentences == 1
+    assert part.num_single_sentences == 0
+    counts = part.count_tokens(65_536)
+    assert {int(i): int(counts[i]) for i in np.flatnonzero(counts)} == {
+        5: 3,
+        6: 2,
+        7: 1,
+        9: 2,
+        65_535: 1,
+    }
+
+
+def test_no_document_at_all_is_no_error(tmp_path):
+    stored = DocumentWriter(tmp_path / "tokens", np.dtype(np.int32)).finish()
+    assert (len(stored), stored.num_tokens, stored.num_sentences) == (0, 0, 0)
+
+
+def test_a_document_can_be_made_of_lists():
+    assert spelled(Document.of([[1, 2], [3]])) == [[1, 2], [3]]

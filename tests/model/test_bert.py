@@ -1,0 +1,252 @@
+"""The model against transformers' BERT, an implementation that shares no code with it."""
+
+import dataclasses
+
+import pytest
+import torch
+import transformers
+
+from bertpt.config import BertConfig
+from bertpt.model.bert import BertForPreTraining
+from bertpt.model.losses import loss_sums, pretraining_loss
+
+# Sizes that fit no other, so that swapped axes fail. 5 examples, up to 7 tokens.
+CONFIG = BertConfig(
+    vocab_size=99,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=20,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    max_position_embeddings=11,
+)
+WIDE = dataclasses.replace(CONFIG, hidden_size=24, num_attention_heads=2)
+LENGTHS = torch.tensor([7, 5, 6, 3, 7])
+TOKEN_TYPE_IDS = torch.tensor(
+    [
+        [0, 0, 0, 1, 1, 1, 1],
+        [0, 0, 1, 1, 1, 0, 0],
+        [0, 0, 0, 0, 0, 1, 0],
+        [0, 1, 1, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0, 0],
+    ]
+)
+PREDICTED = [(0, 1), (0, 6), (1, 4), (2, 2), (2, 5), (4, 3)]  # example, position
+MASKED_POSITIONS = torch.tensor([example * 7 + position for example, position in PREDICTED])
+MASKED_LM_LABELS = torch.tensor([98, 5, 0, 17, 5, 64])
+NEXT_SENTENCE_LABELS = torch.tensor([0, 1, 1, 0, 1])
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+def randomized(config):
+    """A model in which no bias is 0 and no LayerNorm weight is 1."""
+    generator = torch.Generator().manual_seed(4)
+    model = BertForPreTraining(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.normal_(std=0.3, generator=generator)
+            if name.endswith("LayerNorm.weight"):
+                parameter.add_(1.0)
+    return model.eval()
+
+
+def oracle_for(model):
+    config = {k: v for k, v in model.config.to_dict().items() if k != "pooler"}
+    config = transformers.BertConfig(**config, attn_implementation="eager")
+    oracle = transformers.BertForPreTraining(config)
+    oracle.load_state_dict(model.state_dict(), strict=True)
+    return oracle.eval()
+
+
+def random_ids(*shape):
+    return torch.randint(5, CONFIG.vocab_size, shape, generator=torch.Generator().manual_seed(1))
+
+
+INPUT_IDS = random_ids(5, 7)
+
+
+def run(model, input_ids=INPUT_IDS, token_type_ids=TOKEN_TYPE_IDS, positions=MASKED_POSITIONS):
+    return model(input_ids, token_type_ids, LENGTHS, positions)
+
+
+def run_oracle(oracle):
+    labels = torch.full((5, 7), -100)
+    for (example, position), label in zip(PREDICTED, MASKED_LM_LABELS, strict=True):
+        labels[example, position] = label
+    return oracle(
+        input_ids=INPUT_IDS,
+        token_type_ids=TOKEN_TYPE_IDS,
+        attention_mask=(torch.arange(7) < LENGTHS[:, None]).long(),
+        labels=labels,
+        next_sentence_label=NEXT_SENTENCE_LABELS,
+        output_hidden_states=True,
+    )
+
+
+def total_loss(output):
+    sums = loss_sums(output, MASKED_LM_LABELS, NEXT_SENTENCE_LABELS)
+    return pretraining_loss(sums, num_targets=len(PREDICTED), num_pairs=5)
+
+
+def padded(tensor, length, filling):
+    wide = torch.full((5, length), filling)
+    wide[:, :7] = tensor
+    return wide
+
+
+@pytest.fixture(params=[CONFIG, WIDE], ids=["12 wide, 3 heads", "24 wide, 2 heads"])
+def model(request):
+    return randomized(request.param)
+
+
+def test_the_encoders_output_equals_transformers_at_every_real_token(model):
+    ours, theirs = run(model), run_oracle(oracle_for(model))
+    real = torch.arange(7) < LENGTHS[:, None]
+    torch.testing.assert_close(
+        ours.last_hidden_state[real], theirs.hidden_states[-1][real], **CLOSE
+    )
+
+
+def test_the_pooled_vectors_equal_transformers(model):
+    oracle = oracle_for(model)
+    theirs = oracle.bert.pooler(run_oracle(oracle).hidden_states[-1])
+    torch.testing.assert_close(run(model).pooler_output, theirs, **CLOSE)
+
+
+def test_the_logits_of_both_heads_equal_transformers(model):
+    ours, theirs = run(model), run_oracle(oracle_for(model))
+    at_targets = torch.stack([theirs.prediction_logits[place] for place in PREDICTED])
+    torch.testing.assert_close(ours.prediction_logits, at_targets, **CLOSE)
+    torch.testing.assert_close(
+        ours.seq_relationship_logits, theirs.seq_relationship_logits, **CLOSE
+    )
+
+
+def test_the_loss_equals_transformers(model):
+    torch.testing.assert_close(total_loss(run(model)), run_oracle(oracle_for(model)).loss, **CLOSE)
+
+
+def test_the_gradient_of_every_parameter_equals_transformers(model):
+    oracle = oracle_for(model)
+    total_loss(run(model)).backward()
+    run_oracle(oracle).loss.backward()
+    theirs = {name: parameter.grad for name, parameter in oracle.named_parameters()}
+    ours = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert ours.keys() == theirs.keys()
+    for name, gradient in ours.items():
+        torch.testing.assert_close(
+            gradient, theirs[name], **CLOSE, msg=lambda m, name=name: f"{name}: {m}"
+        )
+        if not name.endswith("key.bias"):  # softmax does not see what all keys share
+            assert gradient.abs().max() > 1e-4, name
+
+
+def test_a_state_dict_of_transformers_loads_as_it_is():
+    model, other = randomized(CONFIG), BertForPreTraining(CONFIG)
+    other.load_state_dict(oracle_for(model).state_dict(), strict=True)
+    for name, parameter in other.named_parameters():
+        assert torch.equal(parameter, model.get_parameter(name)), name
+
+
+def test_padding_to_16_or_64_changes_nothing():
+    model = randomized(dataclasses.replace(CONFIG, max_position_embeddings=64))
+    narrow = run(model)
+    for length in (16, 64):
+        positions = torch.tensor([example * length + position for example, position in PREDICTED])
+        wide = run(
+            model, padded(INPUT_IDS, length, 0), padded(TOKEN_TYPE_IDS, length, 0), positions
+        )
+        for example, real in enumerate(LENGTHS.tolist()):
+            torch.testing.assert_close(
+                wide.last_hidden_state[example, :real],
+                narrow.last_hidden_state[example, :real],
+                **CLOSE,
+            )
+        for ours, theirs in zip(wide[1:], narrow[1:], strict=True):
+            torch.testing.assert_close(ours, theirs, **CLOSE)
+
+
+@pytest.mark.parametrize("pooler", ["cls", "mean"])
+def test_what_lies_under_the_padding_does_not_matter(pooler):
+    model = randomized(dataclasses.replace(CONFIG, pooler=pooler))
+    is_padding = torch.arange(7) >= LENGTHS[:, None]
+    assert is_padding.sum() == 7
+    noisy = run(
+        model,
+        torch.where(is_padding, 93, INPUT_IDS),
+        torch.where(is_padding, 1, TOKEN_TYPE_IDS),
+    )
+    clean = run(model)
+    assert torch.equal(noisy.last_hidden_state[~is_padding], clean.last_hidden_state[~is_padding])
+    for ours, theirs in zip(noisy[1:], clean[1:], strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_pad_token_inside_the_text_is_still_seen():
+    model = randomized(CONFIG)
+    ids = INPUT_IDS.clone()
+    ids[0, 3] = CONFIG.pad_token_id
+    same_length = run(model, ids)
+    ids[0, 3] = 8
+    assert not torch.allclose(run(model, ids).pooler_output[0], same_length.pooler_output[0])
+
+
+@pytest.mark.parametrize("where", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
+def test_dropout_is_off_in_eval_and_on_in_train(where):
+    model = randomized(dataclasses.replace(CONFIG, **{where: 0.5}))
+    without = run(randomized(CONFIG)).last_hidden_state
+    assert torch.equal(run(model).last_hidden_state, without)
+    model.train()
+    first, second = run(model).last_hidden_state, run(model).last_hidden_state
+    assert not torch.allclose(first, second)
+    assert torch.equal(run(model.eval()).last_hidden_state, without)
+
+
+def test_dropout_leaves_whole_residuals_alone_in_expectation():
+    model = randomized(dataclasses.replace(CONFIG, hidden_dropout_prob=0.25)).train()
+    embeddings = model.bert.embeddings
+    torch.manual_seed(0)
+    dropped = embeddings(INPUT_IDS.repeat(400, 1), TOKEN_TYPE_IDS.repeat(400, 1))
+    assert (dropped == 0).float().mean().item() == pytest.approx(0.25, abs=0.01)
+    kept = embeddings.eval()(INPUT_IDS, TOKEN_TYPE_IDS)
+    survivors = dropped.view(400, 5, 7, 12)
+    expected = (kept / 0.75).expand_as(survivors)
+    torch.testing.assert_close(survivors[survivors != 0], expected[survivors != 0], **CLOSE)
+
+
+def test_the_mean_pooler_averages_the_real_tokens():
+    model = randomized(dataclasses.replace(CONFIG, pooler="mean"))
+    output = run(model)
+    dense = model.bert.pooler.dense
+    for example, length in enumerate(LENGTHS.tolist()):
+        tokens = [output.last_hidden_state[example, i] for i in range(length)]
+        by_hand = torch.tanh(dense.weight @ (sum(tokens) / length) + dense.bias)
+        torch.testing.assert_close(output.pooler_output[example], by_hand, **CLOSE)
+
+
+def test_the_decoder_shares_the_word_embeddings_and_has_one_bias_of_its_own():
+    model = BertForPreTraining(CONFIG)
+    names = [name for name, _ in model.named_parameters()]
+    head = model.cls.predictions
+    assert head.decoder.weight is model.bert.embeddings.word_embeddings.weight
+    assert head.decoder.bias is head.bias
+    assert "cls.predictions.decoder.weight" not in names
+    assert [n for n in names if n in ("cls.predictions.bias", "cls.predictions.decoder.bias")] == [
+        "cls.predictions.bias"
+    ]
+    assert names.count("bert.embeddings.word_embeddings.weight") == 1
+
+
+def test_the_number_of_parameters_is_that_of_bert_base():
+    with torch.device("meta"):
+        model = BertForPreTraining(BertConfig())
+        oracle = transformers.BertForPreTraining(transformers.BertConfig())
+    ours = sum(parameter.numel() for parameter in model.parameters())
+    assert ours == oracle.num_parameters()
+
+
+def test_no_predicted_position_gives_empty_logits():
+    output = run(randomized(CONFIG), positions=torch.zeros(0, dtype=torch.int64))
+    assert output.prediction_logits.shape == (0, 99)
+    assert output.seq_relationship_logits.shape == (5, 2)

@@ -1,0 +1,95 @@
+import dataclasses
+import math
+
+import pytest
+
+from bertpt.config import (
+    MODEL_SIZES,
+    RECIPES,
+    BertConfig,
+    BuildConfig,
+    PretrainConfig,
+    TokenizerConfig,
+)
+from bertpt.errors import SettingError
+
+ALL = (TokenizerConfig, BuildConfig, BertConfig, PretrainConfig)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_every_setting_has_help_and_a_default_in_its_range(kind):
+    kind()
+    assert all(field.metadata["help"].endswith(".") for field in dataclasses.fields(kind))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_every_number_refuses_nan_and_what_lies_outside_its_range(kind):
+    checked = 0
+    for field in dataclasses.fields(kind):
+        for limit, step in (("at_least", -1), ("above", 0), ("at_most", 1), ("below", 0)):
+            if limit in field.metadata:
+                with pytest.raises(SettingError) as error:
+                    kind(**{field.name: field.metadata[limit] + step})
+                assert error.value.setting == field.name
+                assert str(error.value).startswith(f"--{field.name.replace('_', '-')} ")
+                checked += 1
+        if "float" in str(field.type):
+            for bad in (math.nan, math.inf):
+                with pytest.raises(SettingError, match="not a finite number"):
+                    kind(**{field.name: bad})
+    assert checked
+
+
+def test_a_choice_names_the_choices():
+    with pytest.raises(SettingError, match="--recipe slow is not one of fast, published"):
+        PretrainConfig(recipe="slow")
+
+
+def test_heads_must_divide_the_width():
+    with pytest.raises(
+        SettingError, match="--num-attention-heads 5 does not divide --hidden-size 64"
+    ):
+        PretrainConfig(hidden_size=64, num_attention_heads=5).bert_config(
+            vocab_size=99, pad_token_id=0
+        )
+
+
+def test_settings_survive_json():
+    for config in (BuildConfig(seed=3), PretrainConfig(steps=4).resolve()):
+        assert type(config)(**config.to_dict()) == config
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_fills_in_what_is_left_open_and_nothing_else(recipe):
+    resolved = PretrainConfig(recipe=recipe, dropout=0.3).resolve()
+    for name, value in RECIPES[recipe].items():
+        assert getattr(resolved, name) == (0.3 if name == "dropout" else value)
+    assert resolved.resolve() == resolved
+
+
+@pytest.mark.parametrize("size", MODEL_SIZES)
+def test_sizes_have_heads_of_64_and_a_feed_forward_layer_of_four_widths(size):
+    shape = PretrainConfig(model=size).bert_config(vocab_size=99, pad_token_id=0)
+    assert (shape.num_hidden_layers, shape.hidden_size) == MODEL_SIZES[size]
+    assert shape.num_attention_heads * 64 == shape.hidden_size
+    assert shape.intermediate_size == 4 * shape.hidden_size
+
+
+def test_lengths_of_a_run_exclude_each_other():
+    with pytest.raises(SettingError, match="--steps and --epochs exclude each other"):
+        PretrainConfig(steps=1, epochs=1)
+    assert PretrainConfig().resolve().epochs == 10
+    assert PretrainConfig(max_minutes=1).resolve().epochs is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 5, "warmup": 10}, "--warmup 10 exceeds --steps 5"),
+        ({"max_minutes": 5, "warmup": 10}, "--warmup 10 counts steps"),
+        ({"batch_size": 4, "micro_batch_size": 8}, "--micro-batch-size 8 exceeds --batch-size 4"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings, message):
+    with pytest.raises(SettingError, match=message):
+        PretrainConfig(**settings)

@@ -1,0 +1,447 @@
+"""The pretrain stage on a tiny data folder: what a step does, and what stopping does not."""
+
+import dataclasses
+import itertools
+import json
+import math
+import random
+from types import SimpleNamespace
+
+import pytest
+import safetensors.torch
+import torch
+
+from bertpt.config import BuildConfig, PretrainConfig, TokenizerConfig
+from bertpt.data.build import build_data
+from bertpt.data.dataset import DataFolder
+from bertpt.errors import BertptError, InputError, MismatchError, OutputError, SettingError
+from bertpt.model.bert import BertForPreTraining
+from bertpt.model.folder import load_weights
+from bertpt.progress import Progress
+from bertpt.training.checkpoint import RunFolder
+from bertpt.training.loop import Trainer, pretrain, resumed_config
+
+CONFIG = PretrainConfig(
+    hidden_size=12,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=16,
+    warmup=0.4,
+    steps=5,
+    batch_size=8,
+    eval_every=0,
+    save_every=0,
+    keep_last=0,
+    log_every=1,
+    device="cpu",
+    precision="float32",
+)
+TRAIN_KEYS = {
+    *("step", "split", "epoch", "loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"),
+    *("grad_norm", "learning_rate", "tokens_per_second", "elapsed_seconds"),
+}
+VALID_KEYS = {
+    *("step", "split", "loss", "mlm_loss", "mlm_perplexity", "mlm_accuracy", "nsp_loss"),
+    *("nsp_accuracy", "num_examples", "num_targets"),
+}
+
+
+def build(folder, *, seed, valid_fraction=0.2):
+    """A data folder of about 60 examples of at most 16 tokens."""
+    rng = random.Random(seed)
+    words = ["cat", "dog", "bird", "sees", "hears", "the", "a", "old", "red", "hill"]
+    documents = [
+        "\n".join(" ".join(rng.choices(words, k=rng.randint(2, 6))) for _ in range(6))
+        for _ in range(20)
+    ]
+    text = folder.with_suffix(".txt")
+    text.write_text("\n\n".join(documents))
+    build_data(
+        [str(text)],
+        folder,
+        tokenizer_path=None,
+        config=BuildConfig(sentence_per_line=True, seq_len=16, valid_fraction=valid_fraction),
+        tokenizer_config=TokenizerConfig(vocab_size=60),
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("data") / "data", seed=0)
+
+
+@pytest.fixture
+def run(data, tmp_path):
+    """Trains with some settings changed; returns the RUN folder."""
+    numbers = itertools.count()
+
+    def run_with(**settings):
+        out = tmp_path / f"run-{next(numbers)}"
+        pretrain(data, out, config=dataclasses.replace(CONFIG, **settings))
+        return out
+
+    return run_with
+
+
+@pytest.fixture
+def stopped_run(data, tmp_path, monkeypatch):
+    """Trains until Ctrl-C arrives in the middle of a step (counted from 1); returns the RUN."""
+
+    def run_until(step, **settings):
+        take_step = Trainer._take_step
+
+        def interrupted(trainer, examples):
+            if trainer.budget.step + 1 == step:
+                raise KeyboardInterrupt
+            return take_step(trainer, examples)
+
+        out = tmp_path / "stopped"
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "_take_step", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                pretrain(data, out, config=dataclasses.replace(CONFIG, **settings))
+        return out
+
+    return run_until
+
+
+def resume(data, out, **changes):
+    return pretrain(data, out, config=resumed_config(out, changes), resume=True)
+
+
+def metrics(out, split="train"):
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    return [entry for entry in map(json.loads, lines) if entry["split"] == split]
+
+
+def weights(folder):
+    return safetensors.torch.load_file(folder / "model.safetensors")
+
+
+def start_of(data, config):
+    """The weights before the first step."""
+    trainer = Trainer(DataFolder(data), RunFolder(data), config, Progress())
+    return {name: p.detach() for name, p in trainer.model.named_parameters()}
+
+
+def checkpoints(out):
+    return {path.name for path in (out / "checkpoints").iterdir()}
+
+
+def assert_equal_weights(one, other):
+    first, second = weights(one / "model"), weights(other / "model")
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), name
+
+
+# --------------------------------------------------------------------------------- what a step does
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_one_step_changes_the_parameters(run, data, optimizer):
+    settings = {"steps": 1, "optimizer": optimizer, "warmup": 0.0}
+    before = start_of(data, dataclasses.replace(CONFIG, **settings))
+    after = weights(run(**settings) / "model")
+    changed = {name for name, tensor in after.items() if not torch.equal(tensor, before[name])}
+    assert before.keys() - changed <= {"bert.encoder.layer.0.attention.self.key.bias"}
+
+
+def test_training_learns_a_tiny_text(run):
+    losses = [entry["mlm_loss"] for entry in metrics(run(steps=60, learning_rate=0.01))]
+    assert sum(losses[-5:]) / 5 < 0.8 * losses[0]
+
+
+def test_the_first_loss_is_that_of_chance(run, data):
+    first = metrics(run(steps=1))[0]
+    vocab_size = len(DataFolder(data).tokenizer.vocab)
+    assert first["mlm_loss"] == pytest.approx(math.log(vocab_size), rel=0.05)
+    assert first["nsp_loss"] == pytest.approx(math.log(2), rel=0.05)
+    assert first["loss"] == pytest.approx(first["mlm_loss"] + first["nsp_loss"])
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_micro_batches_give_the_weights_of_the_whole_batch(run, size):
+    settings = {"steps": 3, "optimizer": "adamw", "max_grad_norm": 0.5}
+    whole, cut = run(**settings), run(**settings, micro_batch_size=size)
+    theirs = weights(cut / "model")
+    for name, tensor in weights(whole / "model").items():
+        # The gradient of a key's bias is 0 but for rounding, which Adam's division magnifies.
+        tolerance = 1e-4 if name.endswith("key.bias") else 2e-6
+        torch.testing.assert_close(tensor, theirs[name], atol=tolerance, rtol=0, msg=name)
+    for one, other in zip(metrics(whole), metrics(cut), strict=True):
+        for key in ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy", "grad_norm"):
+            assert one[key] == pytest.approx(other[key], abs=1e-5), key
+
+
+def test_gradients_are_clipped_after_all_micro_batches(data, tmp_path, monkeypatch):
+    config = dataclasses.replace(CONFIG, micro_batch_size=2, max_grad_norm=0.01, optimizer="adamw")
+    trainer = Trainer(DataFolder(data), RunFolder(tmp_path / "run"), config, Progress())
+    norms = []
+
+    def note_norm():
+        squares = [p.grad.square().sum() for p in trainer.model.parameters()]
+        norms.append(float(sum(squares)) ** 0.5)
+
+    monkeypatch.setattr(trainer.optimizers[0], "step", note_norm)
+    result = trainer._take_step(trainer.training[0])
+    assert norms == [pytest.approx(0.01, rel=1e-3)]
+    assert result.grad_norm > 0.1  # the norm that is logged is the one before clipping
+
+
+def test_the_same_command_gives_the_same_bits(run):
+    first, second = run(dropout=0.1), run(dropout=0.1)
+    assert_equal_weights(first, second)
+    assert [e["loss"] for e in metrics(first)] == [e["loss"] for e in metrics(second)]
+
+
+@pytest.mark.parametrize("other", [{"seed": 1}, {"dropout": 0.1}, {"masking": "stored"}])
+def test_other_settings_give_other_weights(run, other):
+    first, second = run(dropout=0.0), run(**{"dropout": 0.0, **other})
+    assert not torch.equal(
+        weights(first / "model")["bert.pooler.dense.weight"],
+        weights(second / "model")["bert.pooler.dense.weight"],
+    )
+
+
+# ------------------------------------------------------------------------ what stopping does not do
+
+
+@pytest.mark.parametrize(("stop", "dropout"), [(2, 0.0), (4, 0.1), (7, 0.1)])
+def test_a_run_that_was_stopped_and_resumed_gives_the_same_bits(
+    run, data, stopped_run, stop, dropout
+):
+    settings = {"steps": 8, "dropout": dropout, "save_every": 1, "eval_every": 3}
+    whole, stopped = run(**settings), stopped_run(stop, **settings)
+    per_epoch = math.ceil(len(DataFolder(data).examples("train")) / CONFIG.batch_size)
+    assert 4 < per_epoch < 8  # so the first stops are in mid-epoch, and the run goes on to another
+    assert [entry["step"] for entry in metrics(stopped)] == list(range(1, stop))
+    resume(data, stopped)
+
+    assert_equal_weights(whole, stopped)
+    for split in ("train", "valid"):
+        mine, theirs = metrics(stopped, split), metrics(whole, split)
+        assert [entry["step"] for entry in mine] == [entry["step"] for entry in theirs]
+        assert [entry["loss"] for entry in mine] == [entry["loss"] for entry in theirs]
+
+
+def test_steps_after_the_last_checkpoint_are_taken_again_and_logged_once(run, data, stopped_run):
+    settings = {"steps": 8, "save_every": 3}
+    whole, stopped = run(**settings), stopped_run(6, **settings)
+    assert checkpoints(stopped) == {"step-3"}
+    resume(data, stopped)
+    assert [entry["step"] for entry in metrics(stopped)] == list(range(1, 9))
+    assert_equal_weights(whole, stopped)
+
+
+def test_resuming_a_finished_run_changes_nothing(run, data):
+    out = run(eval_every=2)
+    before, lines = weights(out / "model"), (out / "metrics.jsonl").read_text()
+    resume(data, out)
+    after = weights(out / "model")
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    assert (out / "metrics.jsonl").read_text() == lines
+
+
+def test_a_finished_run_goes_on_when_given_more_steps(run, data):
+    out = run(steps=3, warmup=2)
+    assert resume(data, out, steps=6)["step"] == 6
+    assert [entry["step"] for entry in metrics(out)] == [1, 2, 3, 4, 5, 6]
+    assert [entry["learning_rate"] for entry in metrics(out)][3:] == pytest.approx(
+        [1e-3 * 3 / 4, 1e-3 * 2 / 4, 1e-3 * 1 / 4]
+    )
+
+
+def test_a_resumed_run_may_not_change_what_decides_the_weights(run):
+    out = run(steps=1, batch_size=4)
+    with pytest.raises(SettingError, match=r"--batch-size 8 is not .* 4$"):
+        resumed_config(out, {"batch_size": 8})
+    with pytest.raises(SettingError, match=r"--seed 3 is not .* 0$"):
+        resumed_config(out, {"seed": 3})
+    assert resumed_config(out, {"batch_size": 4, "seed": 0}).batch_size == 4
+
+
+def test_a_resumed_run_may_change_how_long_it_runs_and_how_it_is_watched(run):
+    out = run(steps=1)
+    config = resumed_config(out, {"steps": 9, "log_every": 4, "keep_last": 3})
+    assert (config.steps, config.log_every, config.keep_last) == (9, 4, 3)
+    assert resumed_config(out, {"epochs": 2}).steps is None
+    assert dataclasses.replace(config, steps=1, log_every=1, keep_last=0) == resumed_config(out, {})
+
+
+def test_other_data_is_refused_by_both_fingerprints(run, tmp_path):
+    out, other = run(steps=1), build(tmp_path / "other", seed=1)
+    with pytest.raises(MismatchError) as caught:
+        resume(other, out)
+    assert DataFolder(other).fingerprint[:12] in str(caught.value)
+    stored = json.loads((out / "config.json").read_text())["data"]["sha256"]
+    assert stored[:12] in str(caught.value)
+
+
+def test_there_must_be_a_run_with_a_checkpoint_to_resume(data, tmp_path, stopped_run):
+    with pytest.raises(InputError, match="no run to resume"):
+        resumed_config(tmp_path / "nowhere", {})
+    out = stopped_run(1)
+    with pytest.raises(InputError, match="no checkpoint"):
+        resume(data, out)
+
+
+# --------------------------------------------------------------------------------- what is written
+
+
+def test_metrics_have_the_names_of_the_design(run):
+    out = run(eval_every=2, log_every=2)
+    assert [entry["step"] for entry in metrics(out)] == [2, 4, 5]
+    assert [entry["step"] for entry in metrics(out, "valid")] == [2, 4, 5]
+    assert all(entry.keys() == TRAIN_KEYS for entry in metrics(out))
+    assert all(entry.keys() >= VALID_KEYS for entry in metrics(out, "valid"))
+
+
+def test_what_pretrain_returns_is_the_last_line_of_the_metrics(data, tmp_path):
+    result = pretrain(data, tmp_path / "run", config=CONFIG)
+    last = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last) == result
+    assert result["split"] == "valid"
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_the_learning_rate_that_is_logged_is_the_one_applied(run, monkeypatch, optimizer):
+    applied = []
+    step = torch.optim.AdamW.step
+
+    def noting(self, *arguments):
+        applied.append({group["lr"] for group in self.param_groups})
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", noting)
+    out = run(optimizer=optimizer, learning_rate=0.004)
+    logged = [entry["learning_rate"] for entry in metrics(out)]
+    assert applied == [{rate} for rate in logged]
+    # Two steps of warm-up, then 3 left to fall in.
+    assert logged == pytest.approx([0.002, 0.004, 0.004, 0.004 * 2 / 3, 0.004 / 3])
+
+
+def test_epochs_are_passes_over_the_data(run, data):
+    out = run(steps=None, epochs=2, batch_size=7, warmup=0.1)
+    per_epoch = math.ceil(len(DataFolder(data).examples("train")) / 7)
+    last = metrics(out)[-1]
+    assert last["step"] == 2 * per_epoch
+    assert last["epoch"] == pytest.approx(2)
+
+
+def test_a_run_of_minutes_ends_with_a_learning_rate_near_0(run, monkeypatch):
+    ticks = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: next(ticks) / 10)  # a look at it takes 0.1 s
+    monkeypatch.setattr("bertpt.training.schedule.time", clock)
+    monkeypatch.setattr("bertpt.training.loop.time", clock)
+    out = run(steps=None, warmup=0.2, max_minutes=0.2)
+    rates = [entry["learning_rate"] for entry in metrics(out)]
+    assert 10 < len(rates) < 60
+    assert max(rates) == pytest.approx(1e-3, rel=0.1)
+    assert 0 < rates[-1] < 0.1 * max(rates)
+    assert 12 <= metrics(out)[-1]["elapsed_seconds"] < 13.5
+
+
+def test_keep_last_keeps_the_newest_by_number(run):
+    out = run(steps=11, save_every=1, keep_last=2)
+    assert checkpoints(out) == {"step-10", "step-11"}
+    assert [path.name for path in RunFolder(out).checkpoints()] == ["step-10", "step-11"]
+
+
+def test_keep_last_0_keeps_all(run):
+    out = run(steps=5, save_every=2)
+    assert checkpoints(out) == {"step-2", "step-4", "step-5"}
+
+
+def test_the_model_of_a_run_is_its_last_checkpoints(run):
+    out = run(save_every=2)
+    last, model = weights(out / "checkpoints" / "step-5"), weights(out / "model")
+    assert all(torch.equal(tensor, last[name]) for name, tensor in model.items())
+    assert isinstance(load_weights(out / "model"), BertForPreTraining)
+
+
+def test_config_json_tells_what_was_run_and_on_what(run, data):
+    stored = json.loads((run(steps=1, warmup=0.0) / "config.json").read_text())
+    assert stored["data"]["sha256"] == DataFolder(data).fingerprint
+    assert stored["packages"]["torch"] == torch.__version__
+    assert PretrainConfig(**stored["settings"]).resolve().to_dict() == stored["settings"]
+    assert stored["settings"]["optimizer"] == "muon"  # resolved by the recipe
+
+
+def test_evaluation_does_not_change_the_run(run):
+    assert_equal_weights(run(dropout=0.1), run(dropout=0.1, eval_every=1))
+
+
+# --------------------------------------------------------------------------------- what is refused
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_is_not_saved(data, tmp_path):
+    config = dataclasses.replace(
+        CONFIG, learning_rate=1e37, optimizer="adamw", steps=50, warmup=0.0, save_every=1
+    )
+    with pytest.raises(BertptError, match=r"step \d+: loss .*(nan|inf)"):
+        pretrain(data, tmp_path / "run", config=config)
+    newest = RunFolder(tmp_path / "run").checkpoints()[-1]
+    assert all(tensor.isfinite().all() for tensor in weights(newest).values())
+    losses = [entry["loss"] for entry in metrics(tmp_path / "run")]
+    assert all(map(math.isfinite, losses))
+
+
+def test_no_optimizer_steps_on_gradients_that_are_not_finite(data, tmp_path):
+    trainer = Trainer(DataFolder(data), RunFolder(tmp_path / "run"), CONFIG, Progress())
+    with torch.no_grad():
+        trainer.model.cls.seq_relationship.bias[0] = math.nan
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    with pytest.raises(BertptError, match="step 1: loss nan"):
+        trainer._take_step(trainer.training[0])
+    for name, parameter in trainer.model.named_parameters():
+        assert torch.equal(parameter.nan_to_num(), before[name].nan_to_num()), name
+
+
+def test_data_longer_than_the_models_positions_is_refused_with_both_numbers(data, tmp_path):
+    config = dataclasses.replace(CONFIG, max_position_embeddings=15)
+    with pytest.raises(MismatchError, match=r"16 tokens.* 15 positions"):
+        pretrain(data, tmp_path / "run", config=config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_exists_is_replaced_on_request_only(run, data, tmp_path):
+    out = run(steps=2)
+    with pytest.raises(OutputError, match="--overwrite"):
+        pretrain(data, out, config=CONFIG)
+    assert len(metrics(out)) == 2
+    pretrain(data, out, config=dataclasses.replace(CONFIG, steps=3), overwrite=True)
+    assert [entry["step"] for entry in metrics(out)] == [1, 2, 3]
+    other = tmp_path / "letters"
+    other.mkdir()
+    (other / "letter.txt").write_text("Dear")
+    with pytest.raises(OutputError, match="not made by"):
+        pretrain(data, other, config=CONFIG, overwrite=True)
+    assert (other / "letter.txt").read_text() == "Dear"
+
+
+def test_data_without_held_out_documents_trains_all_the_same(tmp_path):
+    data = build(tmp_path / "data", seed=2, valid_fraction=0.0)
+    result = pretrain(data, tmp_path / "run", config=dataclasses.replace(CONFIG, eval_every=1))
+    assert result["split"] == "train"
+    assert result["step"] == 5
+    assert metrics(tmp_path / "run", "valid") == []
+
+
+def test_the_first_line_tells_the_size_and_that_the_start_is_a_blank_one(data, tmp_path):
+    class Listening(Progress):
+        heard = ()
+
+        def log(self, message):
+            self.heard += (message,)
+
+    progress = Listening()
+    pretrain(data, tmp_path / "run", config=CONFIG, progress=progress)
+    num_parameters = sum(t.numel() for t in weights(tmp_path / "run" / "model").values())
+    vocab_size = len(DataFolder(data).tokenizer.vocab)
+    assert f"{num_parameters:,} parameters" in progress.heard[0]
+    assert f"near ln({vocab_size}) + ln 2" in progress.heard[0]
+    assert f"{math.log(vocab_size) + math.log(2):.2f}" in progress.heard[0]
+    assert "warning" not in progress.heard[0]
