@@ -8,10 +8,8 @@ import torch
 SHARED = Path(__file__).parents[2] / "shared"
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Sums depend on how they are split among threads, and some tests compare bits."""
-    torch.set_num_threads(1)
+# Sums depend on how they are split among threads, and some tests compare bits.
+torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def main(
     version: Annotated[
         bool,
         typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
-    ] = False,
+    ] = False,  # noqa: ARG001  its callback does the work
 ) -> None:
     """Pretrain BERT from scratch: text in, an evaluated encoder out.
 

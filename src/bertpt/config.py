@@ -9,9 +9,12 @@ import math
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 
-from bertpt.errors import SettingError
+from bertpt.errors import InputError, SettingError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 T = TypeVar("T")
 
@@ -46,14 +49,38 @@ class Settings:
     """
 
     def __post_init__(self) -> None:
+        kinds = get_type_hints(type(self))
         for field in dataclasses.fields(cast("Any", self)):
-            problem = _problem(getattr(self, field.name), field.metadata)
+            value = getattr(self, field.name)
+            problem = _wrong_type(value, kinds[field.name]) or _problem(value, field.metadata)
             if problem:
                 raise SettingError(field.name, problem)
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any], source: object) -> "Self":
+        """Makes one from what a file holds.
+
+        Raises:
+            InputError: a name or a value is wrong; the message names it and the source.
+        """
+        known = {field.name for field in dataclasses.fields(cast("Any", cls))}
+        if unknown := sorted(values.keys() - known):
+            raise InputError(f"{source}: unknown setting {', '.join(unknown)}")
+        try:
+            return cls(**values)
+        except SettingError as error:
+            problem = str(error).partition(" ")[2]
+            raise InputError(f"{source}: {error.setting} {problem}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain values, ready for JSON."""
         return dataclasses.asdict(cast("Any", self))
+
+
+def _wrong_type(value: object, kind: Any) -> str | None:
+    if isinstance(value, kind) or (isinstance(value, int) and isinstance(0.0, kind)):
+        return None
+    return f"{value!r} is not of type {getattr(kind, '__name__', kind)}"
 
 
 def _problem(value: Any, declared: Mapping[str, Any]) -> str | None:

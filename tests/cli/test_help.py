@@ -139,7 +139,7 @@ print(*sorted(heavy & set(sys.modules)), file=sys.stderr)
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert result.stdout.count("Usage: bertpt") == 1 + len(COMMANDS)
+    assert result.stdout.count("Usage: ") == 1 + len(COMMANDS)
     assert result.stderr.split() == []
 
 

@@ -137,7 +137,7 @@ def test_a_text_without_a_mask_is_refused(filler):
 
 def test_a_text_that_fills_the_models_positions_is_read_and_a_longer_one_refused(filler):
     assert len(filler.fill("[MASK]" + " cat" * 8)["masks"]) == 1
-    with pytest.raises(InputError, match="12 tokens.*reads 11"):
+    with pytest.raises(InputError, match=r"12 tokens.* reads 11"):
         filler.fill("[MASK]" + " cat" * 9)
 
 

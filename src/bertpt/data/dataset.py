@@ -195,7 +195,7 @@ class DataFolder:
                 f"{path} has format version {version}, this bertpt reads {FORMAT_VERSION}; "
                 "build it again"
             )
-        self.settings = BuildConfig(**self.manifest["settings"])
+        self.settings = BuildConfig.read(self.manifest["settings"], path / "manifest.json")
 
     @cached_property
     def tokenizer(self) -> tokenizer.Tokenizer:

@@ -11,6 +11,7 @@ from bertpt.data import tokenizer
 from bertpt.data.tokenizer import Tokenizer
 from bertpt.device import choose_device
 from bertpt.errors import InputError
+from bertpt.evaluation.mlm import require_rows
 from bertpt.model.folder import find_model, load_weights
 
 MASK = "[MASK]"
@@ -29,6 +30,7 @@ class MaskFiller:
         self.tokenizer = tokenizer.load(folder)
         self._device = choose_device(device)
         self._model = load_weights(folder).to(self._device)
+        require_rows(self._model.config, len(self.tokenizer.vocab), folder)
 
     @torch.no_grad()
     def fill(self, text: str, *, top_k: int = 5) -> dict[str, Any]:

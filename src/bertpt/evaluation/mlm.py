@@ -57,6 +57,7 @@ def eval_mlm(
     require_same_tokenizer(folder, data)
     where = choose_device(device)
     model = load_weights(folder).to(where)
+    require_rows(model.config, len(data.tokenizer.vocab), folder)
     require_positions(model.config, data)
     batches = in_order(examples, batch_size=batch_size, pad_id=data.tokenizer.pad_id)
     with progress.bar("evaluating", unit="example", total=len(examples)) as bar:
@@ -87,6 +88,18 @@ def require_same_tokenizer(folder: Path, data: DataFolder) -> None:
         raise MismatchError(
             f"{folder} has tokenizer {model_print[:12]}, {data.path} was built with "
             f"{data_print[:12]}; build the data with --tokenizer {folder}"
+        )
+
+
+def require_rows(shape: BertConfig, num_ids: int, folder: Path) -> None:
+    """Checks that a model has an embedding for every id of its tokenizer.
+
+    Raises:
+        MismatchError: it has not; the message names both numbers.
+    """
+    if num_ids > shape.vocab_size:
+        raise MismatchError(
+            f"{folder}: the tokenizer has {num_ids} entries, the model embeds {shape.vocab_size}"
         )
 
 
@@ -180,7 +193,7 @@ def baselines(data: DataFolder, split: str) -> dict[str, dict[str, float]]:
     """What can be had on a split without any model.
 
     Returns:
-        uniform: every ordinary token alike. unigram: each token as often as in the training
+        uniform: every vocabulary entry alike. unigram: each as often as in the training
         documents, one added to every count. nsp_majority: always the commoner label.
     """
     vocab_size = len(data.tokenizer.vocab)
@@ -200,6 +213,9 @@ def baselines(data: DataFolder, split: str) -> dict[str, dict[str, float]]:
     entropy = -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
     return {
         "uniform": {"mlm_loss": math.log(vocab_size), "mlm_accuracy": 1 / vocab_size},
-        "unigram": {"mlm_loss": loss / num_targets, "mlm_accuracy": right / num_targets},
+        "unigram": {
+            "mlm_loss": loss / max(1, num_targets),
+            "mlm_accuracy": right / max(1, num_targets),
+        },
         "nsp_majority": {"nsp_loss": float(entropy), "nsp_accuracy": float(share)},
     }

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bertpt import files
 from bertpt.config import BertConfig
-from bertpt.errors import InputError, SettingError
+from bertpt.errors import InputError
 from bertpt.model.bert import BertForPreTraining
 
 WEIGHTS = "model.safetensors"
@@ -19,6 +19,9 @@ TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
+
+# What a BERT's config.json may ask for, and this model has only one of.
+ONLY = {"tie_word_embeddings": True, "position_embedding_type": "absolute", "is_decoder": False}
 
 
 def find_model(path: Path) -> Path:
@@ -63,9 +66,7 @@ def load_weights(folder: Path) -> BertForPreTraining:
         tensors = safetensors.torch.load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
         raise InputError(f"{folder / WEIGHTS} cannot be read: {error}") from error
-    with torch.device("meta"):
-        model = BertForPreTraining(config)
-    model.to_empty(device="cpu")
+    model = BertForPreTraining(config)
     parameters = dict(model.named_parameters())
     _check_names(folder, parameters, tensors)
     with torch.no_grad():
@@ -104,10 +105,10 @@ def read_config(path: Path) -> BertConfig:
     stored = files.read_json(path)
     if stored.get("model_type") != "bert":
         raise InputError(f"{path} is of model type {stored.get('model_type')}, not bert")
-    if stored.get("tie_word_embeddings") is False:
-        raise InputError(f"{path}: the decoder is not tied to the word embeddings; bertpt's is")
+    for name, value in ONLY.items():
+        if stored.get(name, value) != value:
+            raise InputError(
+                f"{path}: {name} is {stored[name]!r}; bertpt's BERT has {value!r} only"
+            )
     known = {name: stored[name] for name in BertConfig.__dataclass_fields__ if name in stored}
-    try:
-        return BertConfig(**known)
-    except (SettingError, TypeError) as error:
-        raise InputError(f"{path}: {str(error).removeprefix('--')}") from error
+    return BertConfig.read(known, path)

@@ -10,6 +10,7 @@ from typing import Any
 
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 
 import bertpt
 from bertpt import files
@@ -77,7 +78,13 @@ class RunFolder:
         """
         if not is_run_folder(self.path):
             raise InputError(f"no run to resume in {self.path}; start one without --resume")
-        return PretrainConfig(**files.read_json(self.path / "config.json")["settings"])
+        path = self.path / "config.json"
+        return PretrainConfig.read(files.read_json(path)["settings"], path)
+
+    def update_settings(self, config: PretrainConfig) -> None:
+        """Records the settings that a resumed run goes on with."""
+        stored = files.read_json(self.path / "config.json")
+        files.write_json(self.path / "config.json", {**stored, "settings": config.to_dict()})
 
     def require_same_data(self, data: DataFolder) -> None:
         """Checks that the data is what the run was started on.
@@ -156,15 +163,22 @@ class RunFolder:
         """Puts the newest checkpoint's weights and optimizer state back.
 
         Raises:
-            InputError: there is none.
+            InputError: there is none, or it is damaged.
         """
         found = self.checkpoints()
         if not found:
             raise InputError(f"{self.path} holds no checkpoint yet; start again with --overwrite")
         newest = found[-1]
         model.load_state_dict(load_weights(newest).state_dict())
-        load_optimizer_state(optimizers, model, safetensors.torch.load_file(newest / OPTIMIZER))
-        return TrainerState(**files.read_json(newest / STATE))
+        state = files.read_json(newest / STATE)
+        try:
+            tensors = safetensors.torch.load_file(newest / OPTIMIZER)
+            load_optimizer_state(optimizers, model, tensors)
+            return TrainerState(**state)
+        except (OSError, SafetensorError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{newest} is damaged ({error}); remove it to resume from the one before"
+            ) from error
 
 
 def save_model(folder: Path, model: BertForPreTraining, tokenizer: Tokenizer) -> None:

@@ -125,6 +125,10 @@ class Trainer:
             num_steps=config.steps or (config.epochs or 0) * self.training.steps_per_epoch,
             max_seconds=60 * config.max_minutes if config.max_minutes else None,
         )
+        if (config.warmup or 0) > max(1, self.budget.num_steps) and not config.max_minutes:
+            raise SettingError(
+                "warmup", f"{config.warmup:g} exceeds the {self.budget.num_steps} steps of the run"
+            )
         self.begun_at = 0  # the step that this process began after
 
     def _new_model(self) -> BertForPreTraining:
@@ -150,6 +154,7 @@ class Trainer:
         self.run.require_same_data(self.data)
         state = self.run.load(self.model, self.optimizers)
         self.begun_at = state.step
+        self.run.update_settings(self.config)
         self.run.forget_metrics_after(state.step)
         self.progress.log(f"resuming {self.run.path} after step {state.step}")
         self.budget.start(step=state.step, elapsed_seconds=state.elapsed_seconds)
@@ -161,11 +166,16 @@ class Trainer:
         config, budget = self.config, self.budget
         entry: dict[str, Any] = {"step": budget.step}
         num_tokens, seconds = 0, 0.0  # since the last line of metrics
+        if budget.used() >= 1 and self.begun_at:
+            self.progress.log(f"{self.begun_at} steps are done and no more were asked for")
+            return next(reversed([entry, *self.run.metrics()]))
         with self._bar() as bar:
             while True:
                 # Evaluating and saving comes first, so the end needs no second copy of it.
                 used = budget.used()
                 done = used >= 1
+                if done or self._is_due(config.eval_every) or self._is_due(config.save_every):
+                    self._require_finite_weights()
                 if done or self._is_due(config.eval_every):
                     entry = self._evaluate() or entry
                 if done or self._is_due(config.save_every):
@@ -245,6 +255,15 @@ class Trainer:
                 f"{result.grad_norm:g}; the step was not taken. Try a lower --learning-rate"
             )
 
+    def _require_finite_weights(self) -> None:
+        """A step may overflow weights whose gradients were finite; such must never be saved."""
+        for name, parameter in self.model.named_parameters():
+            if not parameter.isfinite().all():
+                raise BertptError(
+                    f"step {self.budget.step}: {name} is no longer finite, so nothing was saved; "
+                    "try a lower --learning-rate"
+                )
+
     # ----------------------------------------------------------------------- evaluate, save, tell
 
     def _evaluate(self) -> dict[str, Any] | None:
@@ -264,8 +283,8 @@ class Trainer:
         self.run.log(entry)
         self.progress.log(
             f"step {self.budget.step}: held out, MLM loss {result['mlm_loss']:.3f}, accuracy "
-            f"{result['mlm_accuracy']:.1%}; NSP loss {result['nsp_loss']:.3f}, accuracy "
-            f"{result['nsp_accuracy']:.1%} ({result['num_examples']:,} examples)"
+            f"{result['mlm_accuracy']:.1%}; NSP loss {result['nsp_loss'] or 0:.3f}, accuracy "
+            f"{result['nsp_accuracy'] or 0:.1%} ({result['num_examples']:,} examples)"
         )
         return entry
 
