@@ -66,10 +66,10 @@ app = typer.Typer(
 def main(
     context: typer.Context,
     *,
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001  its callback does the work
         bool,
         typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
-    ] = False,  # noqa: ARG001  its callback does the work
+    ] = False,
 ) -> None:
     """Pretrain BERT from scratch: text in, an evaluated encoder out.
 
