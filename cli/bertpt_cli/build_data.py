@@ -1,17 +1,19 @@
 """`bertpt build-data`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from bertpt.config import BuildConfig, TokenizerConfig
-from bertpt_cli.options import Config, Inputs, Json, Overwrite, Quiet, takes_settings
+from bertpt.errors import SettingError
+from bertpt_cli.options import Config, Inputs, Json, Overwrite, Quiet, given, takes_settings
 from bertpt_cli.output import print_data_report, print_json
 
 
 @takes_settings
 def build_data(
+    context: typer.Context,
     inputs: Inputs,
     out: Annotated[
         Path, typer.Option(metavar="DATA", help="Data folder to write.", show_default=False)
@@ -41,6 +43,8 @@ def build_data(
     from bertpt.data import build
     from bertpt.progress import Progress
 
+    if tokenizer and (asked := given(context, TokenizerConfig)):
+        _refuse_contradictions(tokenizer, asked)
     manifest = build.build_data(
         inputs,
         out,
@@ -54,3 +58,13 @@ def build_data(
         print_json({"out": str(out), **manifest})
     else:
         print_data_report(manifest)
+
+
+def _refuse_contradictions(tokenizer: Path, asked: dict[str, Any]) -> None:
+    """Options that say how to learn a vocabulary must not be ignored where one is given."""
+    is_bare_vocabulary = tokenizer.suffix == ".txt"
+    for name in asked:
+        if not (is_bare_vocabulary and name in ("lowercase", "strip_accents")):
+            raise SettingError(
+                name, f"is for learning a vocabulary, and --tokenizer {tokenizer} is one already"
+            )

@@ -5,18 +5,17 @@ from typing import Annotated, Any
 
 import typer
 
-from bertpt_cli.options import BatchSize, Config, Device, Json, Model, Precision, Quiet, Split
+from bertpt.config import EvalConfig
+from bertpt_cli.options import Config, Json, Model, Quiet, takes_settings
 from bertpt_cli.output import nats, percent, print_json, print_table
 
 
+@takes_settings
 def eval_mlm(
     model: Model,
     data: Annotated[Path, typer.Argument(metavar="DATA", help="Data folder.", show_default=False)],
+    config: EvalConfig,
     *,
-    split: Split = "valid",
-    batch_size: BatchSize = 32,
-    device: Device = "auto",
-    precision: Precision = "auto",
     json: Json = False,
     quiet: Quiet = False,
     config_file: Config = None,  # noqa: ARG001  its callback does the work
@@ -28,15 +27,7 @@ def eval_mlm(
     from bertpt.evaluation import mlm
     from bertpt.progress import Progress
 
-    result = mlm.eval_mlm(
-        model,
-        data,
-        split=split,
-        batch_size=batch_size,
-        device=device,
-        precision=precision,
-        progress=Progress(quiet=quiet),
-    )
+    result = mlm.eval_mlm(model, data, config=config, progress=Progress(quiet=quiet))
     if json:
         print_json(result)
     else:

@@ -5,16 +5,18 @@ from typing import Annotated
 
 import typer
 
-from bertpt_cli.options import Config, Json, Split
+from bertpt.config import InspectConfig
+from bertpt_cli.options import Config, Json, Quiet, takes_settings
 from bertpt_cli.output import print_data_report, print_json
 
 
+@takes_settings
 def inspect(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="Data folder.", show_default=False)],
+    config: InspectConfig,
     *,
-    split: Split = "train",
-    examples: Annotated[int, typer.Option(min=0, help="Examples to show, evenly spaced.")] = 3,
     json: Json = False,
+    quiet: Quiet = False,  # noqa: ARG001  every command takes it
     config_file: Config = None,  # noqa: ARG001  its callback does the work
 ) -> None:
     """Print a data folder's figures and a few examples, decoded.
@@ -24,7 +26,7 @@ def inspect(
     from bertpt.data.dataset import DataFolder
     from bertpt.data.report import describe
 
-    report = describe(DataFolder(data), split=split, num_examples=examples)
+    report = describe(DataFolder(data), config)
     if json:
         print_json(report)
         return
@@ -33,7 +35,7 @@ def inspect(
         typer.echo(f"warning: {warning}")
     for shown in report["shown"]:
         typer.echo(
-            f"\n{split} example {shown['row']}: {shown['label']}, {shown['num_tokens']} tokens, "
-            f"{shown['num_predictions']} to predict [seen|true]"
+            f"\n{config.split} example {shown['row']}: {shown['label']}, {shown['num_tokens']} "
+            f"tokens, {shown['num_predictions']} to predict [seen|true]"
         )
         typer.echo(f"A  {shown['a']}\nB  {shown['b']}")

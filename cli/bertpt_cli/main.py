@@ -23,6 +23,10 @@ class OneLineErrors(TyperGroup):
         signal.signal(signal.SIGTERM, _terminated)
         try:
             status = super().main(*args, **kwargs)
+        except SystemExit as error:
+            # Typer's word for a closed pipe, such as that of `| head`, is 1; the shell's is 141.
+            closed = isinstance(error.__context__, BrokenPipeError)
+            status = 128 + signal.SIGPIPE if closed else error.code
         except TyperException as error:
             status = _fail(error.format_message(), error.exit_code)
         except BertptError as error:

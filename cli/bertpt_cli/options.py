@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -56,17 +56,39 @@ def _options_of(kind: type[Settings]) -> list[inspect.Parameter]:
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=field.default,
-            annotation=Annotated[
-                hints[field.name],
-                typer.Option(
-                    help=field.metadata["help"],
-                    metavar="|".join(field.metadata["choices"]) or None,
-                    show_default=field.default is not None,
-                ),
-            ],
+            annotation=Annotated[hints[field.name], _option(field, hints[field.name])],
         )
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]
     ]
+
+
+NUMBERS = {int: ("N", "a whole number"), float: ("X", "a number")}
+
+
+def _option(field: "dataclasses.Field[Any]", kind: Any) -> Any:
+    metavar: str | None = "|".join(field.metadata["choices"]) or None
+    parser = None
+    for number, (letter, words) in NUMBERS.items():
+        if kind in (number, number | None):
+            metavar, parser = letter, _number_parser(number, words)
+    return typer.Option(
+        help=field.metadata["help"],
+        metavar=metavar,
+        parser=parser,
+        show_default=field.default is not None,
+    )
+
+
+def _number_parser(number: type, words: str) -> Callable[[Any], Any]:
+    """Reads a number, and names a value that is none; the dataclass checks the range."""
+
+    def parse(value: Any) -> Any:
+        try:
+            return number(str(value))  # for str(True), from a TOML file, is no number
+        except ValueError:
+            raise typer.BadParameter(f"{value!r} is not {words}") from None
+
+    return parse
 
 
 def given(context: typer.Context, kind: type[Settings]) -> dict[str, Any]:
@@ -91,10 +113,13 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
     except ValueError as error:
         raise typer.BadParameter(f"{path} is not TOML: {error}") from error
     names = {key.replace("-", "_"): value for key, value in values.items()}
+    if len(names) < len(values):
+        raise typer.BadParameter(f"{path} spells an option both with - and with _")
     known = {p.name for p in context.command.params if p.param_type_name == "option"} - {"config"}
     if unknown := sorted(names.keys() - known):
         raise typer.BadParameter(
-            f"{path}: {context.info_name} has no option {', '.join(unknown)}; see --help"
+            f"{path}: {context.info_name} has no option "
+            f"{', '.join(name.replace('_', '-') for name in unknown)}; see --help"
         )
     context.default_map = {**(context.default_map or {}), **names}
     return path
@@ -103,7 +128,7 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
 Inputs = Annotated[
     list[str],
     typer.Argument(
-        metavar="INPUT...",
+        metavar="INPUT",
         help="Text: .txt files (also .gz, .bz2, .xz), folders of them, globs, or - for standard "
         "input. A blank line ends a document.",
         show_default=False,
@@ -132,13 +157,4 @@ Model = Annotated[
         help="A run, a checkpoint, or a Hugging Face BERT folder.",
         show_default=False,
     ),
-]
-Split = Annotated[Literal["train", "valid"], typer.Option(help="Which examples.")]
-BatchSize = Annotated[
-    int, typer.Option(min=1, help="Examples in one forward pass; changes no result.")
-]
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")]
-Precision = Annotated[
-    Literal["auto", "float32", "bfloat16"],
-    typer.Option(help="Number format of the matrix products; auto is bfloat16 where it is fast."),
 ]

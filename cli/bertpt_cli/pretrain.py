@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bertpt.config import PretrainConfig
+from bertpt.errors import SettingError
 from bertpt_cli.options import Config, Json, Overwrite, Quiet, given, takes_settings
 from bertpt_cli.output import nats, percent, print_json
 
@@ -39,6 +40,9 @@ def pretrain(
     """
     from bertpt.progress import Progress
     from bertpt.training import loop
+
+    if resume and overwrite:
+        raise SettingError("resume", "and --overwrite exclude each other")
 
     result = loop.pretrain(
         data,

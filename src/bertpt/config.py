@@ -225,6 +225,10 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
 }
 DEFAULT_EPOCHS = 10
+DEVICES = ("auto", "cpu", "cuda")
+PRECISIONS = ("auto", "float32", "bfloat16")
+PRECISION_HELP = "Number format of matrix products; auto is bfloat16 where the hardware has it."
+SPLITS = ("train", "valid")
 
 
 def _by_recipe(name: str) -> str:
@@ -323,12 +327,8 @@ class PretrainConfig(Settings):
     keep_last: int = setting(2, "Checkpoints to keep (0: all).", at_least=0)
     log_every: int = setting(10, "Write to metrics.jsonl every N steps.", at_least=1)
     seed: int = setting(0, "Seed of every random draw.", at_least=0)
-    device: str = setting("auto", "Where to compute.", choices=("auto", "cpu", "cuda"))
-    precision: str = setting(
-        "auto",
-        "Number format of the matrix products; auto is bfloat16 where the hardware has it.",
-        choices=("auto", "float32", "bfloat16"),
-    )
+    device: str = setting("auto", "Where to compute.", choices=DEVICES)
+    precision: str = setting("auto", PRECISION_HELP, choices=PRECISIONS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -375,3 +375,32 @@ class PretrainConfig(Settings):
             attention_probs_dropout_prob=dropout,
             pooler=self.pooler,
         )
+
+
+# --------------------------------------------------------------------- looking at data and models
+
+
+@dataclass(frozen=True)
+class InspectConfig(Settings):
+    """What to show of a data folder."""
+
+    split: str = setting("train", "Which examples.", choices=SPLITS)
+    examples: int = setting(3, "Examples to show, evenly spaced.", at_least=0)
+
+
+@dataclass(frozen=True)
+class EvalConfig(Settings):
+    """How a model is evaluated."""
+
+    split: str = setting("valid", "Which examples.", choices=SPLITS)
+    batch_size: int = setting(32, "Examples in one forward pass; changes no result.", at_least=1)
+    device: str = setting("auto", "Where to compute.", choices=DEVICES)
+    precision: str = setting("auto", PRECISION_HELP, choices=PRECISIONS)
+
+
+@dataclass(frozen=True)
+class FillMaskConfig(Settings):
+    """How masks are filled."""
+
+    top_k: int = setting(5, "Candidates for each mask.", at_least=1)
+    device: str = setting("auto", "Where to compute.", choices=DEVICES)

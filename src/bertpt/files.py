@@ -27,6 +27,8 @@ def new_folder(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{path.name}.tmp-", dir=path.parent))
         work.chmod(0o777 & ~_umask())
+    except (FileExistsError, NotADirectoryError) as error:
+        raise OutputError(f"cannot write {path}: {path.parent} is not a folder") from error
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror}") from error
     try:

@@ -1,5 +1,6 @@
 """Progress and log lines: a bar on a terminal, a plain line now and then elsewhere, or nothing."""
 
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +8,24 @@ from typing import Any
 from tqdm import tqdm
 
 SECONDS_BETWEEN_LINES = 5.0
+
+
+class _StandardError:
+    """Standard error, for whoever still reads it: a closed pipe must not end a run."""
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        return sys.stderr.isatty()
+
+    def fileno(self) -> int:
+        return sys.stderr.fileno()
 
 
 class _PlainLines(tqdm):  # type: ignore[misc]
@@ -43,9 +62,9 @@ class Progress:
         if self.quiet:
             return
         if sys.stderr.isatty():
-            tqdm.write(message, file=sys.stderr)
+            tqdm.write(message, file=_StandardError())
         else:
-            print(message, file=sys.stderr, flush=True)
+            print(message, file=_StandardError(), flush=True)
 
     def bar(
         self, description: str, *, unit: str, total: float | None = None, **options: Any
@@ -56,7 +75,7 @@ class Progress:
             desc=description,
             unit=unit,
             total=total,
-            file=sys.stderr,
+            file=_StandardError(),
             disable=self.quiet,
             dynamic_ncols=terminal,
             mininterval=0.1 if terminal else SECONDS_BETWEEN_LINES,

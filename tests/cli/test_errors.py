@@ -331,8 +331,8 @@ DAMAGE = {
         for command in ("inspect {}", "pretrain {} --out out", "eval-mlm run {} --split train")
     },
     "inspect other-tokenizer": (
-        "error: other-tokenizer: its tokenizer_sha256 is [0-9a-f]{12}, but the manifest says "
-        "[0-9a-f]{12}; the folder was changed, so build it again"
+        "error: other-tokenizer/tokenizer has SHA-256 [0-9a-f]{12}, its manifest says "
+        "[0-9a-f]{12}; it was damaged or changed, so build the data again"
     ),
     "eval-mlm run bad-counts": r"error: bad-counts/token_counts\.npy.+",
     "eval-mlm torn-model data": r"error: torn-model/model/model\.safetensors cannot be read: .+",

@@ -312,7 +312,7 @@ def test_a_folder_that_was_changed_is_refused(make):
     data = make(TWO)
     vocab = data.path / "tokenizer/tokenizer.json"
     vocab.write_text(vocab.read_text().replace('"a": 5', '"a": 6').replace('"b": 6', '"b": 5'))
-    with pytest.raises(ValueError, match="was changed"):
+    with pytest.raises(ValueError, match="damaged or changed"):
         _ = DataFolder(data.path).tokenizer
     (data.path / "manifest.json").write_text(
         json.dumps({**data.manifest, "examples": {"train": 1, "valid": 0}})

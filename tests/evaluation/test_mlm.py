@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from bertpt.config import BertConfig, BuildConfig, TokenizerConfig
+from bertpt.config import BertConfig, BuildConfig, EvalConfig, TokenizerConfig
 from bertpt.data import tokenizer
 from bertpt.data.batches import collate
 from bertpt.data.build import build_data
@@ -222,16 +222,18 @@ def evaluate_one_by_one(model, examples):
 def test_a_folder_is_evaluated_as_one_example_at_a_time_would_be(data, model_folder, split):
     expected = evaluate_one_by_one(load_weights(model_folder), rows_of(data, split))
     assert 0 < expected["mlm_accuracy"] < expected["mlm_top5_accuracy"] < 1
-    result = eval_mlm(model_folder, data.path, split=split, precision="float32")
+    result = eval_mlm(model_folder, data.path, config=EvalConfig(split=split, precision="float32"))
     for key, value in expected.items():
         assert result[key] == pytest.approx(value, rel=1e-5), key
     assert result["split"] == split
 
 
 def test_the_result_does_not_depend_on_the_batch_size(data, model_folder):
-    whole = eval_mlm(model_folder, data.path, precision="float32")
+    whole = eval_mlm(model_folder, data.path, config=EvalConfig(precision="float32"))
     for size in (1, 2, 3, 7, 64):
-        result = eval_mlm(model_folder, data.path, batch_size=size, precision="float32")
+        result = eval_mlm(
+            model_folder, data.path, config=EvalConfig(batch_size=size, precision="float32")
+        )
         for key in ("num_examples", "num_targets", "num_targets_by_input", "num_pairs"):
             assert result[key] == whole[key]
         for key, value in whole.items():
@@ -241,9 +243,9 @@ def test_the_result_does_not_depend_on_the_batch_size(data, model_folder):
 
 def test_the_result_is_the_same_to_the_last_digit_each_time(data, model_folder):
     torch.manual_seed(1)
-    first = eval_mlm(model_folder, data.path)
+    first = eval_mlm(model_folder, data.path, config=EvalConfig())
     torch.manual_seed(2)
-    assert eval_mlm(model_folder, data.path) == first
+    assert eval_mlm(model_folder, data.path, config=EvalConfig()) == first
 
 
 def test_dropout_in_the_models_config_has_no_part_in_it(data, model_folder, tmp_path):
@@ -251,7 +253,9 @@ def test_dropout_in_the_models_config_has_no_part_in_it(data, model_folder, tmp_
     other.load_state_dict(load_weights(model_folder).state_dict())
     save_weights(tmp_path, other)
     data.tokenizer.save(tmp_path)
-    assert eval_mlm(tmp_path, data.path) == eval_mlm(model_folder, data.path)
+    assert eval_mlm(tmp_path, data.path, config=EvalConfig()) == eval_mlm(
+        model_folder, data.path, config=EvalConfig()
+    )
 
 
 @pytest.mark.parametrize("init", ["published", "mimetic"])
@@ -260,7 +264,7 @@ def test_an_untrained_model_is_as_good_as_chance(data, tmp_path, init):
     initialize(model, init, torch.Generator().manual_seed(0))
     save_weights(tmp_path, model)
     data.tokenizer.save(tmp_path)
-    result = eval_mlm(tmp_path, data.path, split="train", precision="float32")
+    result = eval_mlm(tmp_path, data.path, config=EvalConfig(split="train", precision="float32"))
     assert result["mlm_loss"] == pytest.approx(math.log(len(data.tokenizer.vocab)), rel=0.05)
     assert result["nsp_loss"] == pytest.approx(math.log(2), rel=0.05)
     assert result["mlm_accuracy"] < 0.3
@@ -275,7 +279,7 @@ def test_another_tokenizer_is_refused_by_both_fingerprints(data, model_folder, t
         (tmp_path / file.name).write_bytes(file.read_bytes())
     swapped.save(tmp_path)
     with pytest.raises(MismatchError) as caught:
-        eval_mlm(tmp_path, data.path)
+        eval_mlm(tmp_path, data.path, config=EvalConfig())
     assert swapped.fingerprint[:12] in str(caught.value)
     assert data.tokenizer.fingerprint[:12] in str(caught.value)
     assert "--tokenizer" in str(caught.value)
@@ -285,13 +289,13 @@ def test_data_longer_than_the_models_positions_is_refused_with_both_numbers(data
     save_weights(tmp_path, new_model(data, max_position_embeddings=15))
     data.tokenizer.save(tmp_path)
     with pytest.raises(MismatchError, match=r"16 tokens.* 15 positions"):
-        eval_mlm(tmp_path, data.path)
+        eval_mlm(tmp_path, data.path, config=EvalConfig())
 
 
 def test_an_empty_split_is_refused(model_folder, tmp_path):
     empty = build(tmp_path / "data", valid_fraction=0.0)
     with pytest.raises(InputError, match="no valid examples; try --split train"):
-        eval_mlm(model_folder, empty)
+        eval_mlm(model_folder, empty, config=EvalConfig())
 
 
 # --------------------------------------------------------------------------------------- baselines
@@ -340,7 +344,7 @@ def test_the_unigram_baseline_is_that_of_the_folders_token_counts(data, model_fo
     smoothed = [int(count) + 1 for count in data.token_counts]
     loss = -sum(n * math.log(smoothed[token] / sum(smoothed)) for token, n in targets.items())
     best = smoothed.index(max(smoothed))
-    found = eval_mlm(model_folder, data.path)["baselines"]
+    found = eval_mlm(model_folder, data.path, config=EvalConfig())["baselines"]
     assert found["unigram"]["mlm_loss"] == pytest.approx(loss / targets.total())
     assert found["unigram"]["mlm_accuracy"] == pytest.approx(targets[best] / targets.total())
     assert found["unigram"]["mlm_loss"] < found["uniform"]["mlm_loss"]
@@ -349,6 +353,6 @@ def test_the_unigram_baseline_is_that_of_the_folders_token_counts(data, model_fo
 def test_the_nsp_baseline_is_the_share_of_the_commoner_label(data, model_folder):
     labels = Counter(e.next_sentence_label for e in rows_of(data, "valid"))
     assert set(labels) == {0, 1}
-    found = eval_mlm(model_folder, data.path)["baselines"]["nsp_majority"]
+    found = eval_mlm(model_folder, data.path, config=EvalConfig())["baselines"]["nsp_majority"]
     assert found["nsp_accuracy"] == pytest.approx(max(labels.values()) / labels.total())
     assert found["nsp_loss"] <= math.log(2) + 1e-12

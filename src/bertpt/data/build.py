@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -72,7 +73,9 @@ def build_data(
         documents: Iterable[list[str]] = corpus.watched(reading)
         if vocabulary is None:
             spool = _TextSpool(Path(scratch, "sentences.txt"))
-            vocabulary = wordpiece.learn(spool.keep(documents), tokenizer_config)
+            vocabulary = wordpiece.learn(
+                spool.keep(documents), tokenizer_config, source=corpus.name
+            )
             documents = spool
         vocabulary.save(work / "tokenizer")
         stored, num_empty = _tokenize(documents, vocabulary, Path(scratch, "tokens"), progress)
@@ -149,9 +152,11 @@ def _tokenize(
     documents: Iterable[list[str]], vocabulary: Tokenizer, path: Path, progress: Progress
 ) -> tuple[StoredDocuments, int]:
     """Tokenizes documents; sentences of which nothing is left are dropped, and counted."""
-    writer = DocumentWriter(path, dataset.token_dtype(len(vocabulary.vocab)))
     num_empty = 0
-    with progress.bar("tokenizing", unit="sentence", unit_scale=True) as bar:
+    with (
+        closing(DocumentWriter(path, dataset.token_dtype(len(vocabulary.vocab)))) as writer,
+        progress.bar("tokenizing", unit="sentence", unit_scale=True) as bar,
+    ):
         for batch in _batches(documents):
             encoded = iter(vocabulary.encode_batch([s for document in batch for s in document]))
             for document in batch:
@@ -161,7 +166,7 @@ def _tokenize(
                 if kept:
                     writer.append(kept)
                 bar.update(len(sentences))
-    return writer.finish(), num_empty
+        return writer.finish(), num_empty
 
 
 def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
@@ -178,13 +183,11 @@ def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
 
 
 def _require_documents(num_documents: int, corpus: Corpus) -> None:
-    names = ", ".join("standard input" if f == "-" else f for f in corpus.files[:3])
-    names += ", ..." if len(corpus.files) > 3 else ""
     if num_documents == 0:
-        raise InputError(f"{names}: no text in it")
+        raise InputError(f"{corpus.name}: no text in it")
     if num_documents == 1:
         raise InputError(
-            f"{names}: one document only, and a random next sentence needs another one; "
+            f"{corpus.name}: one document only, and a random next sentence needs another one; "
             "separate documents by blank lines, or give more files"
         )
 
@@ -217,11 +220,13 @@ def _write_split(
     config: BuildConfig,
     progress: Progress,
 ) -> dict[str, Any]:
-    writer = SplitWriter(folder, vocab_size=len(vocabulary.vocab))
     labels: Counter[int] = Counter()
     num_tokens = num_masked = 0
     total = len(documents) * config.dupe_factor
-    with progress.bar(f"pairing {folder.name}", unit="document", total=total) as bar:
+    with (
+        closing(SplitWriter(folder, vocab_size=len(vocabulary.vocab))) as writer,
+        progress.bar(f"pairing {folder.name}", unit="document", total=total) as bar,
+    ):
         for example in make_examples(
             documents, folder.name, vocabulary=vocabulary, config=config, bar=bar
         ):
@@ -229,12 +234,13 @@ def _write_split(
             labels[example.next_sentence_label] += 1
             num_tokens += len(example.input_ids)
             num_masked += len(example.masked_positions)
+        shards = writer.finish()
     return {
         "examples": labels.total(),
         "label_counts": {"is_next": labels[IS_NEXT], "random": labels[RANDOM]},
         "example_tokens": num_tokens,
         "masked_tokens": num_masked,
-        "shards": writer.finish(),
+        "shards": shards,
     }
 
 

@@ -64,6 +64,12 @@ class Corpus:
             )
         self.files = list(find_files(self.inputs))
 
+    @property
+    def name(self) -> str:
+        """The files, or the first of them, for messages."""
+        names = ["standard input" if file == "-" else file for file in self.files[:3]]
+        return ", ".join(names) + (", ..." if len(self.files) > 3 else "")
+
     def __iter__(self) -> Iterator[list[str]]:
         self.num_bytes = self.num_replaced_lines = self.num_nul_lines = 0
         for file in self.files:
@@ -112,6 +118,8 @@ def find_files(inputs: Sequence[str]) -> Iterator[str]:
         InputError: one of them stands for nothing.
     """
     for name in inputs:
+        if not name:
+            raise InputError("no such file or folder: '' (is a variable unset?)")
         if name == "-" or Path(name).is_file():
             yield name
         elif Path(name).is_dir():

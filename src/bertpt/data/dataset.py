@@ -20,6 +20,7 @@ from bertpt.errors import InputError, MismatchError
 FORMAT = "bertpt-data"
 FORMAT_VERSION = 1
 SPLITS = ("train", "valid")
+REQUIRED = ("format_version", "settings", "tokenizer_sha256", "vocab_size", "examples", "shards")
 EXAMPLES_PER_BATCH = 4096
 EXAMPLES_PER_SHARD = 1 << 20
 
@@ -189,6 +190,8 @@ class DataFolder:
             raise InputError(f"{path} is not a data folder; make one with bertpt build-data")
         self.path = path
         self.manifest: Mapping[str, Any] = files.read_json(path / "manifest.json")
+        if missing := [key for key in REQUIRED if key not in self.manifest]:
+            raise InputError(f"{path / 'manifest.json'} lacks {', '.join(missing)}; build it again")
         version = self.manifest["format_version"]
         if version != FORMAT_VERSION:
             raise InputError(
@@ -201,15 +204,10 @@ class DataFolder:
     def tokenizer(self) -> tokenizer.Tokenizer:
         """The tokenizer that made the ids."""
         loaded = tokenizer.load(self.path / "tokenizer")
-        self._require("tokenizer_sha256", loaded.fingerprint)
+        _require_same(
+            self.path / "tokenizer", loaded.fingerprint, self.manifest["tokenizer_sha256"]
+        )
         return loaded
-
-    def _require(self, key: str, found: str) -> None:
-        if self.manifest[key] != found:
-            raise MismatchError(
-                f"{self.path}: its {key} is {found[:12]}, but the manifest says "
-                f"{self.manifest[key][:12]}; the folder was changed, so build it again"
-            )
 
     @cached_property
     def fingerprint(self) -> str:
@@ -224,14 +222,23 @@ class DataFolder:
     @cached_property
     def token_counts(self) -> np.ndarray:
         """How often each id occurs in the training documents: int64, (vocab_size,)."""
-        return cast("np.ndarray", np.load(self.path / "token_counts.npy", allow_pickle=False))
+        path = self.path / "token_counts.npy"
+        try:
+            return cast("np.ndarray", np.load(path, allow_pickle=False))
+        except (OSError, ValueError, EOFError) as error:
+            raise InputError(f"{path} cannot be read; build the data again") from error
 
     def examples(self, split: str) -> Examples:
         """Opens a split.
 
         Raises:
-            InputError: it holds nothing, or its files are damaged.
+            InputError: its files are damaged or not those that were built.
         """
+        for shard in self.manifest["shards"]:
+            path = self.path / shard["file"]
+            if path.parent.name == split:
+                found = files.sha256(path) if path.is_file() else "missing"
+                _require_same(path, found, shard["sha256"])
         try:
             found = datasets.load_from_disk(str(self.path / split))
         except (OSError, ValueError, pa.ArrowException, json.JSONDecodeError) as error:
@@ -243,6 +250,14 @@ class DataFolder:
                 "build it again"
             )
         return Examples(found)
+
+
+def _require_same(path: Path, found: str, expected: str) -> None:
+    if found != expected:
+        raise MismatchError(
+            f"{path} has SHA-256 {found[:12]}, its manifest says {expected[:12]}; it was damaged "
+            "or changed, so build the data again"
+        )
 
 
 def is_data_folder(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from bertpt.config import InspectConfig
 from bertpt.data.dataset import DataFolder, Example
 from bertpt.data.pairs import IS_NEXT, RANDOM
 from bertpt.data.tokenizer import Tokenizer
@@ -9,16 +10,16 @@ from bertpt.data.tokenizer import Tokenizer
 LABELS = {IS_NEXT: "B follows A", RANDOM: "B is random", -100: "no pair"}
 
 
-def describe(data: DataFolder, *, split: str, num_examples: int) -> dict[str, Any]:
+def describe(data: DataFolder, config: InspectConfig) -> dict[str, Any]:
     """The manifest, and evenly spaced examples of a split as `describe_example` shows them."""
-    examples = data.examples(split)
-    num_examples = min(num_examples, len(examples))
+    examples = data.examples(config.split)
+    num_examples = min(config.examples, len(examples))
     rows = [number * len(examples) // num_examples for number in range(num_examples)]
     shown = [
         {"row": row, **describe_example(example, data.tokenizer)}
         for row, example in zip(rows, examples.take(rows), strict=True)
     ]
-    return {**data.manifest, "split": split, "shown": shown}
+    return {**data.manifest, "split": config.split, "shown": shown}
 
 
 def describe_example(example: Example, tokenizer: Tokenizer) -> dict[str, Any]:

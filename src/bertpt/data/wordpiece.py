@@ -53,7 +53,7 @@ def train_tokenizer(
     with files.new_folder(out) as work:
         with progress.bar("reading", unit="B", unit_scale=True) as bar:
             lines = (line for document in corpus.watched(bar) for line in document)
-            tokenizer = learn(lines, config)
+            tokenizer = learn(lines, config, source=corpus.name)
         tokenizer.save(work)
     vocab_size = len(tokenizer.vocab)
     if vocab_size < config.vocab_size:
@@ -68,7 +68,7 @@ def _is_tokenizer_folder(path: Path) -> bool:
     return path.is_dir() and {file.name for file in path.iterdir()} == FILES
 
 
-def learn(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+def learn(texts: Iterable[str], config: TokenizerConfig, *, source: str = "the text") -> Tokenizer:
     """Learns a WordPiece vocabulary; the same texts, in any order, give the same bytes.
 
     The tokenizers library numbers the characters in the order of a hash map and breaks ties
@@ -76,13 +76,18 @@ def learn(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     first and the trainer gets every character, sorted, as if it were a special token: then
     nothing is left for the hash to decide.
 
+    Args:
+        texts: any strings; no word crosses from one to the next.
+        config: the vocabulary.
+        source: where they come from, for the message when there is nothing in them.
+
     Raises:
         InputError: the texts hold no word.
         SettingError: the vocabulary is too small for the alphabet.
     """
     words = count_words(texts, config)
     if not words:
-        raise InputError("there is no text to learn a vocabulary from")
+        raise InputError(f"{source}: no text in it")
     pieces = _alphabet(words, config)
     trainer = trainers.WordPieceTrainer(
         vocab_size=config.vocab_size,

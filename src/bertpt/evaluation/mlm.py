@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from bertpt.config import BertConfig
+from bertpt.config import BertConfig, EvalConfig
 from bertpt.data import tokenizer
 from bertpt.data.batches import Batch, in_order
 from bertpt.data.dataset import DataFolder
@@ -26,10 +26,7 @@ def eval_mlm(
     model_path: Path,
     data_path: Path,
     *,
-    split: str = "valid",
-    batch_size: int = 32,
-    device: str = "auto",
-    precision: str = "auto",
+    config: EvalConfig,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Evaluates a model on the stored masks of a data folder.
@@ -37,10 +34,7 @@ def eval_mlm(
     Args:
         model_path: a run, a checkpoint or a Hugging Face folder.
         data_path: a DATA folder built with the model's tokenizer.
-        split: "valid" or "train".
-        batch_size: examples at a time; the result does not depend on it (to 1e-6).
-        device: "auto", "cpu" or "cuda".
-        precision: "auto", "float32" or "bfloat16".
+        config: which examples, and where; the result does not depend on its batch_size (to 1e-6).
         progress: where to tell how far it is.
 
     Returns:
@@ -51,23 +45,23 @@ def eval_mlm(
     """
     progress = progress or Progress()
     folder, data = find_model(model_path), DataFolder(data_path)
-    examples = data.examples(split)
+    examples = data.examples(config.split)
     if not len(examples):
-        raise InputError(f"{data_path} holds no {split} examples; try --split train")
+        raise InputError(f"{data_path} holds no {config.split} examples; try --split train")
     require_same_tokenizer(folder, data)
-    where = choose_device(device)
+    where = choose_device(config.device)
     model = load_weights(folder).to(where)
     require_rows(model.config, len(data.tokenizer.vocab), folder)
     require_positions(model.config, data)
-    batches = in_order(examples, batch_size=batch_size, pad_id=data.tokenizer.pad_id)
+    batches = in_order(examples, batch_size=config.batch_size, pad_id=data.tokenizer.pad_id)
     with progress.bar("evaluating", unit="example", total=len(examples)) as bar:
         result = evaluate(
             model,
             _counted(batches, bar),
             mask_id=data.tokenizer.mask_id,
-            precision=choose_precision(precision, where),
+            precision=choose_precision(config.precision, where),
         )
-    return {"split": split, **result, "baselines": baselines(data, split)}
+    return {"split": config.split, **result, "baselines": baselines(data, config.split)}
 
 
 def _counted(batches: Iterable[Batch], bar: Any) -> Iterable[Batch]:

@@ -177,7 +177,8 @@ class RunFolder:
             return TrainerState(**state)
         except (OSError, SafetensorError, KeyError, TypeError) as error:
             raise InputError(
-                f"{newest} is damaged ({error}); remove it to resume from the one before"
+                f"{newest / OPTIMIZER} cannot be read: {error}; remove {newest} to resume from the "
+                "checkpoint before it"
             ) from error
 
 
