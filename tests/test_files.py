@@ -1,5 +1,6 @@
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +94,43 @@ def test_json_that_is_no_object_is_named(tmp_path, content):
         path.write_bytes(content)
     with pytest.raises(InputError, match=r"a\.json"):
         files.read_json(path)
+
+
+@pytest.mark.parametrize("error", [OSError(16, "Device or resource busy"), KeyboardInterrupt()])
+def test_a_replacement_that_fails_puts_the_old_folder_back(tmp_path, monkeypatch, error):
+    out = tmp_path / "out"
+    with files.new_folder(out) as work:
+        (work / "a").write_text("old")
+    rename = Path.rename
+
+    def fails(self, target):
+        if self.name.startswith(".out.tmp-"):
+            raise error
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails)
+    with pytest.raises((OutputError, KeyboardInterrupt)), files.new_folder(out) as work:
+        (work / "a").write_text("new")
+    assert (out / "a").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_current_folder_is_refused_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place in (Path(), tmp_path, Path("/")):
+        with pytest.raises(OutputError, match="cannot be replaced as a whole"):
+            files.refuse_existing(place, overwrite=True, is_ours=lambda _: True)
+
+
+def test_a_link_to_a_folder_stays_a_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "disk" / "out")
+    with files.new_folder(tmp_path / "out") as work:
+        (work / "a").touch()
+    assert (tmp_path / "out").is_symlink()
+    assert (tmp_path / "disk" / "out" / "a").exists()
+
+
+def test_a_name_that_is_no_utf8_can_be_printed():
+    assert files.printable(os.fsdecode(b"caf\xe9.txt")) == "caf\ufffd.txt"
+    assert files.printable(Path("caf\u00e9")) == "caf\u00e9"

@@ -28,6 +28,7 @@ def test_a_terminal_gets_a_bar(monkeypatch):
     assert "\r" in text
     assert "walking: 100%" in text
     assert "half-way\n" in text
+    assert text[: text.index("half-way")].endswith("\r"), "the line begins where a line begins"
 
 
 def test_a_log_file_gets_whole_lines(monkeypatch):
@@ -47,3 +48,12 @@ def test_a_log_file_gets_a_line_every_few_seconds_only(monkeypatch):
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
 def test_quiet_says_nothing(monkeypatch, stream):
     assert report(stream, monkeypatch, quiet=True) == ""
+
+
+class Broken(io.StringIO):
+    def write(self, _):
+        raise BrokenPipeError
+
+
+def test_a_reader_that_goes_away_does_not_end_the_work(monkeypatch):
+    report(Broken(), monkeypatch)

@@ -1,4 +1,4 @@
-"""Runs the commands as `python -m bertpt_cli`, which torchrun needs."""
+"""Runs the commands as `python -m bertpt_cli`."""
 
 from bertpt_cli.main import app
 

@@ -7,6 +7,7 @@ import typer
 
 from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.errors import SettingError
+from bertpt.files import printable
 from bertpt_cli.options import Config, Inputs, Json, Overwrite, Quiet, given, takes_settings
 from bertpt_cli.output import print_data_report, print_json
 
@@ -43,28 +44,27 @@ def build_data(
     from bertpt.data import build
     from bertpt.progress import Progress
 
-    if tokenizer and (asked := given(context, TokenizerConfig)):
+    asked = given(context, TokenizerConfig)
+    if tokenizer:
         _refuse_contradictions(tokenizer, asked)
     manifest = build.build_data(
         inputs,
         out,
         tokenizer_path=tokenizer,
         config=config,
-        tokenizer_config=tokenizer_config,
+        tokenizer_config=tokenizer_config if asked or not tokenizer else None,
         overwrite=overwrite,
         progress=Progress(quiet=quiet),
     )
     if json:
-        print_json({"out": str(out), **manifest})
+        print_json({"out": printable(out), **manifest})
     else:
         print_data_report(manifest)
 
 
 def _refuse_contradictions(tokenizer: Path, asked: dict[str, Any]) -> None:
     """Options that say how to learn a vocabulary must not be ignored where one is given."""
-    is_bare_vocabulary = tokenizer.suffix == ".txt"
-    for name in asked:
-        if not (is_bare_vocabulary and name in ("lowercase", "strip_accents")):
-            raise SettingError(
-                name, f"is for learning a vocabulary, and --tokenizer {tokenizer} is one already"
-            )
+    for name in asked.keys() - {"lowercase", "strip_accents"}:
+        raise SettingError(
+            name, f"is for learning a vocabulary, and --tokenizer {tokenizer} is one already"
+        )

@@ -34,8 +34,11 @@ class OneLineErrors(TyperGroup):
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             status = _fail(f"{where}{error.strerror or error}", 1)
-        except MemoryError:
-            status = _fail("out of memory; try a smaller --micro-batch-size, or a smaller model", 1)
+        except (MemoryError, RuntimeError) as error:
+            # torch has no class of its own for memory that the CPU lacks.
+            if not isinstance(error, MemoryError) and "memory" not in str(error):
+                raise
+            status = _fail("out of memory; try a smaller batch (--micro-batch-size) or model", 1)
         sys.exit(status)
 
 

@@ -115,7 +115,9 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
     names = {key.replace("-", "_"): value for key, value in values.items()}
     if len(names) < len(values):
         raise typer.BadParameter(f"{path} spells an option both with - and with _")
-    known = {p.name for p in context.command.params if p.param_type_name == "option"} - {"config"}
+    known = {p.name for p in context.command.params if p.param_type_name == "option"} - {
+        "config_file"
+    }
     if unknown := sorted(names.keys() - known):
         raise typer.BadParameter(
             f"{path}: {context.info_name} has no option "

@@ -7,6 +7,7 @@ import typer
 
 from bertpt.config import PretrainConfig
 from bertpt.errors import SettingError
+from bertpt.files import printable
 from bertpt_cli.options import Config, Json, Overwrite, Quiet, given, takes_settings
 from bertpt_cli.output import nats, percent, print_json
 
@@ -53,11 +54,12 @@ def pretrain(
         progress=Progress(quiet=quiet),
     )
     if json:
-        print_json({"out": str(out), **result})
+        print_json({"out": printable(out), **result})
         return
     of = "held-out" if result["split"] == "valid" else "training"
-    typer.echo(
-        f"{out}/model after {result['step']:,} steps: {of} MLM loss {nats(result['mlm_loss'])}, "
-        f"accuracy {percent(result['mlm_accuracy'])}; NSP loss {nats(result['nsp_loss'])}, "
-        f"accuracy {percent(result['nsp_accuracy'])}"
+    mlm, nsp = (
+        f"{name.upper()} loss {nats(result.get(f'{name}_loss'))}, "
+        f"accuracy {percent(result.get(f'{name}_accuracy'))}"
+        for name in ("mlm", "nsp")
     )
+    typer.echo(f"{out}/model after {result['step']:,} steps: {of} {mlm}; {nsp}")

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bertpt.config import TokenizerConfig
+from bertpt.files import printable
 from bertpt_cli.options import Config, Inputs, Json, Overwrite, Quiet, takes_settings
 from bertpt_cli.output import print_json
 
@@ -35,6 +36,6 @@ def train_tokenizer(
         inputs, out, config=config, overwrite=overwrite, progress=Progress(quiet=quiet)
     )
     if json:
-        print_json({"out": str(out), **result})
+        print_json({"out": printable(out), **result})
     else:
         typer.echo(f"{result['vocab_size']:,} entries in {out}")

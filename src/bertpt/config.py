@@ -107,16 +107,24 @@ class TokenizerConfig(Settings):
         30_522, "Entries of a learned vocabulary, special tokens included.", at_least=6
     )
     lowercase: bool = setting(default=True, help="Lower-case the text.")
-    strip_accents: bool = setting(
-        default=True, help="Strip accents: é becomes e (leave it off for Hindi, Thai, Korean)."
+    strip_accents: bool | None = setting(
+        None,
+        "Strip accents: é becomes e; wrong for Hindi, Thai or Korean (default: as --lowercase).",
     )
-    min_frequency: int = setting(2, "Learn no word piece seen less often than this.", at_least=1)
+    min_frequency: int = setting(
+        2, "Merge no characters into a word piece that is seen less often than this.", at_least=1
+    )
     limit_alphabet: int | None = setting(
         None,
         "Keep only this many characters, the commonest ones; the others become [UNK]. "
         "By default a quarter of the vocabulary, and 1000 at least.",
         at_least=1,
     )
+
+    @property
+    def strips_accents(self) -> bool:
+        """Whether accents are stripped, the default being resolved."""
+        return self.lowercase if self.strip_accents is None else self.strip_accents
 
 
 @dataclass(frozen=True)
@@ -163,6 +171,9 @@ MODEL_SIZES = {
 }
 
 
+POOLER_HELP = "What NSP sees: the [CLS] vector, or the mean of all (transformers knows cls only)."
+
+
 @dataclass(frozen=True)
 class BertConfig(Settings):
     """The shape of a BERT, in the words of Hugging Face's config.json."""
@@ -188,7 +199,7 @@ class BertConfig(Settings):
     pad_token_id: int = setting(0, "Id of [PAD].", at_least=0)
     pooler: str = setting(
         "cls",
-        "What the NSP head sees: the [CLS] vector, or the mean (transformers knows cls only).",
+        POOLER_HELP,
         choices=("cls", "mean"),
     )
 
@@ -227,7 +238,6 @@ RECIPES: dict[str, dict[str, Any]] = {
 DEFAULT_EPOCHS = 10
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("auto", "float32", "bfloat16")
-PRECISION_HELP = "Number format of matrix products; auto is bfloat16 where the hardware has it."
 SPLITS = ("train", "valid")
 
 
@@ -239,7 +249,13 @@ def _by_recipe(name: str) -> str:
 class PretrainConfig(Settings):
     """How a model is trained. Where a field is None, `resolve` fills in the recipe's value."""
 
-    model: str = setting("mini", "Size: layers/width.", choices=tuple(MODEL_SIZES))
+    model: str = setting(
+        "mini",
+        "Size, in layers/width: "
+        + ", ".join(f"{name} {layers}/{width}" for name, (layers, width) in MODEL_SIZES.items())
+        + ".",
+        choices=tuple(MODEL_SIZES),
+    )
     hidden_size: int | None = setting(None, "Width, instead of the size's.", at_least=1)
     num_hidden_layers: int | None = setting(None, "Layers, instead of the size's.", at_least=1)
     num_attention_heads: int | None = setting(
@@ -253,7 +269,7 @@ class PretrainConfig(Settings):
     )
     pooler: str = setting(
         "cls",
-        "What the NSP head sees: the [CLS] vector, or the mean (transformers knows cls only).",
+        POOLER_HELP,
         choices=("cls", "mean"),
     )
     recipe: str = setting(
@@ -306,8 +322,8 @@ class PretrainConfig(Settings):
     batch_size: int = setting(32, "Examples in an optimizer step.", at_least=1)
     micro_batch_size: int | None = setting(
         None,
-        "Examples in one forward pass; smaller needs less memory and gives the same result "
-        "(default: the batch size).",
+        "Examples in one forward pass; smaller needs less memory and, dropout apart, gives the "
+        "same result (default: the batch size).",
         at_least=1,
     )
     masking: str = setting(
@@ -328,7 +344,11 @@ class PretrainConfig(Settings):
     log_every: int = setting(10, "Write to metrics.jsonl every N steps.", at_least=1)
     seed: int = setting(0, "Seed of every random draw.", at_least=0)
     device: str = setting("auto", "Where to compute.", choices=DEVICES)
-    precision: str = setting("auto", PRECISION_HELP, choices=PRECISIONS)
+    precision: str = setting(
+        "auto",
+        "Number format of matrix products; auto is bfloat16 where the hardware has it.",
+        choices=PRECISIONS,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -361,8 +381,7 @@ class PretrainConfig(Settings):
         """The model that these settings ask for, on a vocabulary."""
         layers, width = MODEL_SIZES[self.model]
         hidden_size = self.hidden_size or width
-        dropout = self.resolve().dropout
-        assert dropout is not None
+        dropout = RECIPES[self.recipe]["dropout"] if self.dropout is None else self.dropout
         return BertConfig(
             vocab_size=vocab_size,
             pad_token_id=pad_token_id,
@@ -395,7 +414,12 @@ class EvalConfig(Settings):
     split: str = setting("valid", "Which examples.", choices=SPLITS)
     batch_size: int = setting(32, "Examples in one forward pass; changes no result.", at_least=1)
     device: str = setting("auto", "Where to compute.", choices=DEVICES)
-    precision: str = setting("auto", PRECISION_HELP, choices=PRECISIONS)
+    precision: str = setting(
+        "float32",
+        "Number format of matrix products; bfloat16 is faster where the hardware has it, and off "
+        "by about 1e-4.",
+        choices=PRECISIONS,
+    )
 
 
 @dataclass(frozen=True)

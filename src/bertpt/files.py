@@ -23,21 +23,22 @@ def new_folder(path: Path) -> Iterator[Path]:
     Raises:
         OutputError: the place cannot be written to.
     """
+    given, path = path, path.resolve()  # a link to a folder stays a link
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{path.name}.tmp-", dir=path.parent))
         work.chmod(0o777 & ~_umask())
     except (FileExistsError, NotADirectoryError) as error:
-        raise OutputError(f"cannot write {path}: {path.parent} is not a folder") from error
+        raise OutputError(f"cannot write {given}: {given.parent} is not a folder") from error
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from error
+        raise OutputError(f"cannot write {given}: {error.strerror}") from error
     try:
         yield work
         _flush(work)
         _put(work, path)
     except OSError as error:
         if error.filename is None or Path(error.filename).is_relative_to(work):
-            raise OutputError(f"cannot write {path}: {error.strerror}") from error
+            raise OutputError(f"cannot write {given}: {error.strerror}") from error
         raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -62,23 +63,38 @@ def _put(work: Path, path: Path) -> None:
         return
     # A folder cannot be replaced in one step, so the old one steps aside for a moment.
     aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.old-", dir=path.parent))
-    path.rename(aside / path.name)
-    work.rename(path)
-    shutil.rmtree(aside, ignore_errors=True)
+    old = aside / path.name
+    path.rename(old)
+    try:
+        work.rename(path)
+    except BaseException:  # a signal, too, must not leave the place empty
+        if not path.exists():
+            old.rename(path)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def refuse_existing(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) -> None:
     """Checks, before any work is done, that an output folder may be written.
 
     Raises:
-        OutputError: it exists, and `overwrite` is off or it is not one of ours.
+        OutputError: it exists, and `overwrite` is off or it is not one of ours; or it is a place
+            that cannot be renamed into.
     """
+    if path.is_mount() or path.resolve() == Path.cwd():
+        raise OutputError(f"{path} cannot be replaced as a whole; give a new folder inside it")
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not overwrite:
         raise OutputError(f"{path} exists; give another --out, or --overwrite to replace it")
     if not is_ours(path):
         raise OutputError(f"{path} was not made by this command, so --overwrite leaves it alone")
+
+
+def printable(path: object) -> str:
+    """A path for a JSON file or a message; a name that is no UTF-8 gets U+FFFD in it."""
+    return os.fsencode(str(path)).decode("utf-8", "replace")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -13,6 +13,10 @@ SECONDS_BETWEEN_LINES = 5.0
 class _StandardError:
     """Standard error, for whoever still reads it: a closed pipe must not end a run."""
 
+    @property
+    def encoding(self) -> str:
+        return sys.stderr.encoding
+
     def write(self, text: str) -> None:
         with contextlib.suppress(OSError):
             sys.stderr.write(text)
@@ -26,6 +30,10 @@ class _StandardError:
 
     def fileno(self) -> int:
         return sys.stderr.fileno()
+
+
+# One object for all, since tqdm moves a bar out of a line's way only where both go to the same.
+_STDERR = _StandardError()
 
 
 class _PlainLines(tqdm):  # type: ignore[misc]
@@ -62,9 +70,9 @@ class Progress:
         if self.quiet:
             return
         if sys.stderr.isatty():
-            tqdm.write(message, file=_StandardError())
+            tqdm.write(message, file=_STDERR)
         else:
-            print(message, file=_StandardError(), flush=True)
+            print(message, file=_STDERR, flush=True)
 
     def bar(
         self, description: str, *, unit: str, total: float | None = None, **options: Any
@@ -75,7 +83,7 @@ class Progress:
             desc=description,
             unit=unit,
             total=total,
-            file=_StandardError(),
+            file=_STDERR,
             disable=self.quiet,
             dynamic_ncols=terminal,
             mininterval=0.1 if terminal else SECONDS_BETWEEN_LINES,

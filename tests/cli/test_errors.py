@@ -5,9 +5,13 @@ import gzip
 import hashlib
 import json
 import lzma
+import os
 import re
+import resource
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,6 +82,8 @@ def _write_configs(folder):
     (folder / "unknown.toml").write_text("seq-len = 32\nsequence-length = 32\n")
     (folder / "range.toml").write_text("seq-len = 4\n")
     (folder / "type.toml").write_text('seq-len = "many"\n')
+    (folder / "inner.toml").write_text('config-file = "x"\n')
+    (folder / "both.toml").write_text("seq-len = 32\nseq_len = 64\n")
 
 
 def _write_damaged_data(folder):
@@ -231,6 +237,9 @@ FAULTY_INPUT = {
     "pretrain data --out run": (
         "error: run exists; give another --out, or --overwrite to replace it"
     ),
+    "build-data two.txt --overwrite --out .": (
+        "error: . cannot be replaced as a whole; give a new folder inside it"
+    ),
     **{
         f"{command} --overwrite --out {place}": (
             f"error: {place} was not made by this command, so --overwrite leaves it alone"
@@ -239,7 +248,6 @@ FAULTY_INPUT = {
             ("build-data two.txt", "theirs"),
             ("build-data two.txt", "two.txt"),
             ("build-data two.txt", "run"),
-            ("build-data two.txt", "."),
             ("train-tokenizer two.txt", "theirs"),
             ("train-tokenizer two.txt", "data"),
             ("pretrain data", "theirs"),
@@ -553,6 +561,8 @@ FOUND_BY_TYPER = {
     f"{BUILD} --config not.toml": ["--config", "not.toml", "TOML"],
     f"{BUILD} --config unknown.toml": ["--config", "unknown.toml", "sequence", "length"],
     f"{BUILD} --config type.toml": ["--seq-len", "many"],
+    f"{BUILD} --config inner.toml": ["--config", "config-file"],
+    f"{BUILD} --config both.toml": ["--config", "both.toml"],
     "inspect data --split test": ["--split", "test", "train", "valid"],
     "eval-mlm run data --split test": ["--split", "test", "train", "valid"],
     "eval-mlm run data --device tpu": ["--device", "tpu", "auto", "cpu", "cuda"],
@@ -660,3 +670,88 @@ def test_an_empty_folder_may_be_filled(done, tmp_path, corpus):
     out.mkdir()
     done("build-data", corpus, "--out", out, "--vocab-size", 99, "--quiet")
     assert (out / "manifest.json").is_file()
+
+
+# ------------------------------------------------------------------------- what the machine lacks
+
+
+def test_a_model_that_does_not_fit_into_memory_is_one_line(run, data, tmp_path, monkeypatch):
+    from bertpt.training import loop
+
+    def allocate(*_, **__):
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes")
+
+    monkeypatch.setattr(loop, "pretrain", allocate)
+    result = run("pretrain", data, "--out", tmp_path / "run")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "error: out of memory; try a smaller batch (--micro-batch-size) or model\n"
+    )
+
+
+def test_a_fault_of_our_own_is_not_made_pretty(run, data, tmp_path, monkeypatch):
+    from bertpt.training import loop
+
+    def fail(*_, **__):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(loop, "pretrain", fail)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        run("pretrain", data, "--out", tmp_path / "run")
+
+
+def test_a_disk_that_is_full_while_saving_is_one_line_and_leaves_no_torso(data, tmp_path):
+    """A limit on the size of files stands for the disk."""
+    command = [sys.executable, "-m", "bertpt_cli", "pretrain", str(data), "--out", "run"]
+    result = subprocess.run(
+        [*command, "--model", "tiny", "--steps", "2", "--quiet"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)),
+    )
+    assert result.returncode == 1
+    assert re.fullmatch(r"error: cannot write \S+: .*too large.*\n", result.stderr), result.stderr
+    assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_closed_standard_input_is_named(monkeypatch):
+    import bertpt.data.corpus
+
+    monkeypatch.setattr(bertpt.data.corpus.sys, "stdin", None)
+    from bertpt.data.corpus import Corpus
+    from bertpt.errors import InputError
+
+    with pytest.raises(InputError, match="standard input is closed"):
+        list(Corpus(["-"]))
+
+
+def test_a_file_name_that_is_no_utf8_is_no_error(run, tmp_path, text):
+    path = tmp_path / os.fsdecode(b"caf\xe9.txt")
+    path.write_text(text)
+    result = run("build-data", path, "--out", tmp_path / "data", "--vocab-size", 99, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["inputs"] == [str(tmp_path / "caf\ufffd.txt")]
+
+
+def test_vocabulary_options_beside_a_tokenizer_are_refused(run, corpus, tmp_path, data):
+    result = run(
+        *("build-data", corpus, "--out", tmp_path / "out", "--vocab-size", 50),
+        *("--tokenizer", data / "tokenizer"),
+    )
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: --vocab-size is for learning a vocabulary, and --tokenizer "
+        f"{data / 'tokenizer'} is one already\n"
+    )
+
+
+def test_a_cased_vocabulary_can_be_read_as_such(done, corpus, tmp_path, data):
+    vocab = shutil.copy(data / "tokenizer" / "vocab.txt", tmp_path / "vocab.txt")
+    for flag, expected in (("--no-lowercase", False), ("--lowercase", True)):
+        out = tmp_path / flag
+        done("build-data", corpus, "--out", out, "--tokenizer", vocab, flag)
+        stored = json.loads((out / "tokenizer" / "tokenizer_config.json").read_text())
+        assert stored["do_lower_case"] is stored["strip_accents"] is expected

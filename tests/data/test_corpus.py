@@ -175,3 +175,21 @@ def test_a_gzip_file_that_was_cut_short_is_an_error(tmp_path):
 def test_a_language_that_is_no_code_is_refused(tmp_path, language):
     with pytest.raises(SettingError, match=f"--language {language}"):
         read(tmp_path, "a", language=language)
+
+
+def test_hidden_folders_and_tokenizers_in_a_folder_are_no_text(tmp_path):
+    for name in (".cache/a.txt", "data/tokenizer/vocab.txt", "data/.x/b.txt", "good/c.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "data/tokenizer/tokenizer_config.json").touch()
+    assert list(find_files([str(tmp_path)])) == [str(tmp_path / "good/c.txt")]
+
+
+def test_a_file_that_is_given_twice_is_read_once(tmp_path):
+    """Or its text would be both held out and trained on."""
+    (tmp_path / "a.txt").write_text("a b\n")
+    (tmp_path / "b.txt").write_text("c d\n")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "b.txt")
+    corpus = Corpus([str(tmp_path / "a.txt"), str(tmp_path), f"{tmp_path}/*.txt"])
+    assert list(corpus) == [["a b"], ["c d"]]
+    assert corpus.num_repeated_files == 5

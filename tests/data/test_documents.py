@@ -24,7 +24,6 @@ def test_what_was_written_is_read_back(stored):
 
 def test_sentences_of_a_document_are_joined_without_those_around(stored):
     assert stored[2].tokens(1, 3).tolist() == [5, 5, 6]
-    assert stored[2].num_tokens(0, 2) == 4
     assert len(stored[1]) == 1
 
 

@@ -7,8 +7,9 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertpt.config import TokenizerConfig
 from bertpt.data import tokenizer
-from bertpt.errors import InputError
+from bertpt.errors import InputError, SettingError
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LINES_OF_EACH_LANGUAGE = 200
@@ -50,7 +51,7 @@ def test_ids_are_those_of_the_published_vocabulary(shared):
 )
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_ids_are_those_of_transformers_in_every_script(shared, vocab, text, lowercase):
-    tokens = tokenizer.load(shared / "vocab" / vocab, lowercase=lowercase, strip_accents=lowercase)
+    tokens = tokenizer.load(shared / "vocab" / vocab, TokenizerConfig(lowercase=lowercase))
     # Made from the vocabulary by transformers itself, not from our tokenizer.json.
     known = {token: i for i, token in enumerate(tokens.vocab)}
     oracle = transformers.BertTokenizer(vocab=known, do_lower_case=lowercase)
@@ -98,7 +99,7 @@ def test_what_cleaning_removes_gives_no_ids(tmp_path, text):
 def test_lowercasing_and_accents_are_two_settings(tmp_path):
     path = write_vocab(tmp_path / "vocab.txt", [*SPECIAL, "É", "é", "E", "e"])
     found = {
-        (lower, strip): tokenizer.load(path, lowercase=lower, strip_accents=strip)
+        (lower, strip): tokenizer.load(path, TokenizerConfig(lowercase=lower, strip_accents=strip))
         for lower in (True, False)
         for strip in (True, False)
     }
@@ -159,6 +160,42 @@ def test_a_vocabulary_folder_says_itself_whether_it_is_cased(tmp_path):
     write_vocab(tmp_path / "vocab.txt", [*SPECIAL, "A", "a"])
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert ids(tokenizer.load(tmp_path), "A") == [5]
+    # and what is asked for by hand wins
+    assert ids(tokenizer.load(tmp_path / "vocab.txt", TokenizerConfig(lowercase=True)), "A") == [6]
+
+
+def test_accents_stay_where_case_stays_unless_told_otherwise():
+    for lowercase in (True, False):
+        config = TokenizerConfig(lowercase=lowercase)
+        assert config.strips_accents == lowercase
+        assert TokenizerConfig(lowercase=lowercase, strip_accents=not lowercase).strips_accents == (
+            not lowercase
+        )
+
+
+def test_a_tokenizer_json_cannot_be_told_how_to_clean(tmp_path):
+    toy(tmp_path, "a").save(tmp_path / "saved")
+    with pytest.raises(SettingError, match=r"--lowercase .* says itself"):
+        tokenizer.load(tmp_path / "saved", TokenizerConfig(lowercase=False))
+
+
+def test_transformers_reads_a_tokenizer_with_other_cleaning_as_we_do(tmp_path):
+    """The BERT of the tokenizers library's own tutorial, which is not BertNormalizer's."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+    vocab = {token: i for i, token in enumerate([*SPECIAL, "ab,", "c", "ab", ","])}
+    theirs = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    theirs.normalizer = normalizers.Sequence(
+        [normalizers.NFD(), normalizers.Lowercase(), normalizers.StripAccents()]
+    )
+    theirs.pre_tokenizer = pre_tokenizers.Whitespace()
+    theirs.add_special_tokens(SPECIAL)
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    ours = tokenizer.load(tmp_path / "tokenizer.json")
+    ours.save(tmp_path / "saved")
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    expected = again("\u00c0B, C", add_special_tokens=False)["input_ids"]
+    assert ids(ours, "\u00c0B, C") == expected == [7, 8, 6]
 
 
 def test_a_tokenizer_that_is_not_wordpiece_is_refused(tmp_path):

@@ -1,5 +1,7 @@
 """Filled masks against transformers' model and tokenizer, opened from the same folder."""
 
+import dataclasses
+
 import pytest
 import torch
 import transformers
@@ -10,7 +12,7 @@ from bertpt.data.tokenizer import SPECIAL_TOKENS
 from bertpt.errors import InputError
 from bertpt.evaluation.fill_mask import MaskFiller, encode_with_masks
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.folder import save_weights
+from bertpt.model.folder import load_weights, save_weights
 
 VOCAB = [
     *SPECIAL_TOKENS,
@@ -164,3 +166,22 @@ def test_a_lone_surrogate_does_not_crash(filler):
     with pytest.raises(InputError, match="tokens") as caught:
         filler.fill("\udcff [MASK]" + " cat" * 20)
     str(caught.value).encode("utf-8")
+
+
+def test_rows_that_pad_the_embedding_are_no_candidates(folder, tmp_path):
+    whole = load_weights(folder)
+    padded = BertForPreTraining(dataclasses.replace(whole.config, vocab_size=len(VOCAB) + 5))
+    with torch.no_grad():
+        for name, parameter in padded.named_parameters():
+            source = dict(whole.named_parameters())[name]
+            parameter.zero_()
+            parameter[: len(source)] = source
+        padded.cls.predictions.bias[len(VOCAB) :] = 100.0  # would win every mask
+    save_weights(tmp_path, padded)
+    tokenizer.load(folder).save(tmp_path)
+    text = "the [MASK] sees"
+    expected = MaskFiller(folder, device="cpu").fill(text, top_k=len(VOCAB))
+    found = MaskFiller(tmp_path, device="cpu").fill(text, top_k=200)
+    for one, other in zip(found["masks"][0], expected["masks"][0], strict=True):
+        assert one["token"] == other["token"]
+        assert one["score"] == pytest.approx(other["score"], abs=1e-6)

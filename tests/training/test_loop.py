@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import random
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -123,6 +124,7 @@ def weights(folder):
 def start_of(data, config):
     """The weights before the first step."""
     trainer = Trainer(DataFolder(data), RunFolder(data), config, Progress())
+    trainer.draw_weights()
     return {name: p.detach() for name, p in trainer.model.named_parameters()}
 
 
@@ -445,3 +447,37 @@ def test_the_first_line_tells_the_size_and_that_the_start_is_a_blank_one(data, t
     assert f"near ln({vocab_size}) + ln 2" in progress.heard[0]
     assert f"{math.log(vocab_size) + math.log(2):.2f}" in progress.heard[0]
     assert "warning" not in progress.heard[0]
+
+
+def test_the_first_line_reads_no_more_than_a_micro_batch(data, tmp_path, monkeypatch):
+    sizes = []
+    forward = BertForPreTraining.forward
+
+    def noting(self, input_ids, *others):
+        sizes.append(len(input_ids))
+        return forward(self, input_ids, *others)
+
+    monkeypatch.setattr(BertForPreTraining, "forward", noting)
+    config = dataclasses.replace(CONFIG, micro_batch_size=2, steps=1, warmup=0.0)
+    pretrain(data, tmp_path / "run", config=config)
+    assert max(sizes) == 2
+
+
+def test_resuming_a_finished_run_puts_a_lost_model_back(run, data):
+    out = run()
+    before = weights(out / "model")
+    shutil.rmtree(out / "model")
+    resume(data, out)
+    after = weights(out / "model")
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+
+
+def test_resuming_a_finished_run_without_metrics_is_no_error(run, data):
+    out = run()
+    (out / "metrics.jsonl").unlink()
+    assert resume(data, out)["step"] == 5
+
+
+def test_a_run_that_exists_is_refused_before_the_data_is_read(run, tmp_path):
+    with pytest.raises(OutputError, match="exists"):
+        pretrain(tmp_path / "missing", run(), config=CONFIG)

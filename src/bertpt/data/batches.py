@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertpt.data.dataset import Example, Examples
+from bertpt.data.dataset import Example, Examples, evenly_spaced
 from bertpt.data.masking import Masking
 from bertpt.rng import generator, permutation
 
@@ -35,6 +35,11 @@ class Batch:
     masked_positions: Tensor
     masked_lm_labels: Tensor
     next_sentence_labels: Tensor
+
+    @property
+    def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What `BertForPreTraining.forward` takes, in its order."""
+        return self.input_ids, self.token_type_ids, self.lengths, self.masked_positions
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
@@ -118,7 +123,6 @@ def in_order(
     examples: Examples, *, batch_size: int, pad_id: int, at_most: int = 0
 ) -> Iterator[Batch]:
     """Batches with the stored masks: all examples, or `at_most` of them, evenly spaced."""
-    num_examples = min(at_most, len(examples)) if at_most else len(examples)
-    rows = np.arange(num_examples) * len(examples) // max(1, num_examples)
-    for start in range(0, num_examples, batch_size):
+    rows = evenly_spaced(len(examples), at_most or len(examples))
+    for start in range(0, len(rows), batch_size):
         yield collate(examples.take(rows[start : start + batch_size]), pad_id=pad_id)

@@ -33,7 +33,7 @@ def build_data(
     *,
     tokenizer_path: Path | None,
     config: BuildConfig,
-    tokenizer_config: TokenizerConfig,
+    tokenizer_config: TokenizerConfig | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def build_data(
         out: the DATA folder to make.
         tokenizer_path: a tokenizer.json, a vocab.txt or a folder with one; `None` learns one.
         config: how examples are made.
-        tokenizer_config: the vocabulary to learn, or how a bare vocab.txt is to be read.
+        tokenizer_config: the vocabulary to learn, or how a vocab.txt is to be read.
         overwrite: replace a DATA folder that stands at `out`.
         progress: where to tell how far it is.
 
@@ -57,13 +57,9 @@ def build_data(
     """
     progress = progress or Progress()
     files.refuse_existing(out, overwrite=overwrite, is_ours=dataset.is_data_folder)
-    vocabulary = None
+    vocabulary = learned = None
     if tokenizer_path:
-        vocabulary = tokenizer.load(
-            tokenizer_path,
-            lowercase=tokenizer_config.lowercase,
-            strip_accents=tokenizer_config.strip_accents,
-        )
+        vocabulary = tokenizer.load(tokenizer_path, tokenizer_config)
     corpus = Corpus(inputs, language=config.language, sentence_per_line=config.sentence_per_line)
     with (
         files.new_folder(out) as work,
@@ -72,10 +68,9 @@ def build_data(
     ):
         documents: Iterable[list[str]] = corpus.watched(reading)
         if vocabulary is None:
-            spool = _TextSpool(Path(scratch, "sentences.txt"))
-            vocabulary = wordpiece.learn(
-                spool.keep(documents), tokenizer_config, source=corpus.name
-            )
+            spool = _TextSpool(Path(scratch, "sentences.txt"), corpus)
+            learned = tokenizer_config or TokenizerConfig()
+            vocabulary = wordpiece.learn(spool.keep(documents), learned, source=corpus.name)
             documents = spool
         vocabulary.save(work / "tokenizer")
         stored, num_empty = _tokenize(documents, vocabulary, Path(scratch, "tokens"), progress)
@@ -90,29 +85,26 @@ def build_data(
             for split, part in parts.items()
         }
         counts = {
-            "documents": {split: len(part) for split, part in parts.items()},
-            "sentences": {split: part.num_sentences for split, part in parts.items()},
-            "tokens": {split: part.num_tokens for split, part in parts.items()},
-            **{key: {s: w[key] for s, w in written.items()} for key in _SPLIT_COUNTS},
+            **_counts_by_split(parts, written),
             "unknown_tokens": int(token_counts[vocabulary.unk_id]),
             "single_sentence_documents": stored.num_single_sentences,
             "empty_sentences": num_empty,
             "replaced_lines": corpus.num_replaced_lines,
             "nul_lines": corpus.num_nul_lines,
+            "repeated_files": corpus.num_repeated_files,
         }
-        learned = tokenizer_config if tokenizer_path is None else None
         manifest: dict[str, Any] = {
             "format": dataset.FORMAT,
             "format_version": dataset.FORMAT_VERSION,
             "bertpt_version": bertpt.__version__,
-            "inputs": list(inputs),
+            "inputs": [files.printable(name) for name in inputs],
             "settings": config.to_dict(),
-            "tokenizer": learned.to_dict() if learned else str(tokenizer_path),
+            "tokenizer": learned.to_dict() if learned else files.printable(tokenizer_path),
             "tokenizer_sha256": vocabulary.fingerprint,
             "vocab_size": len(vocabulary.vocab),
             **counts,
             "warnings": _warnings(counts, vocabulary, config, learned),
-            "shards": [shard for w in written.values() for shard in w["shards"]],
+            "shards": [shard for split in written.values() for shard in split["shards"]],
         }
         files.write_json(work / "manifest.json", manifest)
     for warning in manifest["warnings"]:
@@ -126,16 +118,21 @@ def build_data(
 class _TextSpool:
     """Keeps sentences on disk while a vocabulary is learned from them, since a pipe reads once."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, corpus: Corpus) -> None:
         self._path = path
+        self._corpus = corpus
 
     def keep(self, documents: Iterable[list[str]]) -> Iterator[str]:
         with self._path.open("w", encoding="utf-8", newline="\n") as file:
+            num_documents = 0
             for document in documents:
                 for sentence in document:
                     file.write(f"{sentence}\n")
                     yield sentence
                 file.write("\n")
+                num_documents += 1
+        # Before the vocabulary is learned, which takes long.
+        _require_documents(num_documents, self._corpus)
 
     def __iter__(self) -> Iterator[list[str]]:
         document: list[str] = []
@@ -209,9 +206,6 @@ def split_documents(num_documents: int, config: BuildConfig) -> dict[str, np.nda
     return {"train": np.sort(shuffled[num_valid:]), "valid": np.sort(shuffled[:num_valid])}
 
 
-_SPLIT_COUNTS = ("examples", "label_counts", "example_tokens", "masked_tokens")
-
-
 def _write_split(
     folder: Path,
     documents: StoredDocuments,
@@ -281,6 +275,22 @@ def join(pair: Pair, vocabulary: Tokenizer) -> np.ndarray:
 # ---------------------------------------------------------------------------------------- report
 
 
+def _counts_by_split(
+    parts: dict[str, StoredDocuments], written: dict[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    by_split = {
+        split: {
+            "documents": len(part),
+            "sentences": part.num_sentences,
+            "tokens": part.num_tokens,
+            **{key: value for key, value in written[split].items() if key != "shards"},
+        }
+        for split, part in parts.items()
+    }
+    names = next(iter(by_split.values()))
+    return {name: {split: counts[name] for split, counts in by_split.items()} for name in names}
+
+
 def _warnings(
     counts: dict[str, Any],
     vocabulary: Tokenizer,
@@ -308,6 +318,7 @@ def _warnings(
     for key, what in (
         ("empty_sentences", "sentences were empty after cleaning and left out"),
         ("replaced_lines", "lines were not valid UTF-8; the bad bytes became U+FFFD"),
+        ("repeated_files", "inputs were given more than once, and read once"),
         ("nul_lines", "lines held NUL characters, which were removed"),
     ):
         if counts[key]:

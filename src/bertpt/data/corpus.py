@@ -42,7 +42,8 @@ class Corpus:
 
     A blank line and the end of a file end a document. A line ends at a line feed (a carriage
     return before it is dropped) and at nothing else, and no sentence crosses lines. Iterating
-    counts what was met, so the counts are those of the last full pass.
+    counts what was met, so the counts are those of the last full pass. A file that is given twice
+    is read once, or its text would be held out and trained on as well.
 
     Raises:
         InputError: an input does not exist or is not text.
@@ -53,16 +54,20 @@ class Corpus:
     language: str = "en"
     sentence_per_line: bool = False
     files: list[str] = field(init=False)
-    num_bytes: int = 0
-    num_replaced_lines: int = 0
-    num_nul_lines: int = 0
+    num_repeated_files: int = field(init=False)
+    num_bytes: int = field(init=False, default=0)
+    num_replaced_lines: int = field(init=False, default=0)
+    num_nul_lines: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         if not LANGUAGE_CODE.fullmatch(self.language):
             raise SettingError(
                 "language", f"{self.language} is not an ISO 639 code such as en, de or zh"
             )
-        self.files = list(find_files(self.inputs))
+        found = list(find_files(self.inputs))
+        once = {file if file == "-" else str(Path(file).resolve()): file for file in found[::-1]}
+        self.files = [file for file in dict.fromkeys(found) if file in once.values()]
+        self.num_repeated_files = len(found) - len(self.files)
 
     @property
     def name(self) -> str:
@@ -139,7 +144,10 @@ def _in_folder(name: str) -> Iterator[str]:
     found = [
         str(path)
         for path in sorted(Path(name).rglob("*"))
-        if path.name.endswith(TEXT_ENDINGS) and not path.name.startswith(".") and path.is_file()
+        if path.name.endswith(TEXT_ENDINGS)
+        and path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(name).parts)
+        and not (path.parent / "tokenizer_config.json").exists()  # its vocab.txt is no text
     ]
     if not found:
         raise InputError(f"{name} holds no {', '.join(TEXT_ENDINGS)} file")
@@ -151,6 +159,8 @@ def _open(file: str) -> Iterator[IO[bytes]]:
     """Opens a text file for reading, whatever it is compressed with, by its content."""
     if file.endswith((".jsonl", ".jsonl.gz", ".parquet")):
         raise InputError(f"{file} is not plain text; write its text field to a .txt file first")
+    if file == "-" and sys.stdin is None:
+        raise InputError("standard input is closed")
     with ExitStack() as closing:
         raw = sys.stdin.buffer if file == "-" else closing.enter_context(Path(file).open("rb"))
         # Only the buffer over a file can peek; what stands in for standard input may be another.

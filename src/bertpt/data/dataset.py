@@ -19,7 +19,6 @@ from bertpt.errors import InputError, MismatchError
 
 FORMAT = "bertpt-data"
 FORMAT_VERSION = 1
-SPLITS = ("train", "valid")
 REQUIRED = ("format_version", "settings", "tokenizer_sha256", "vocab_size", "examples", "shards")
 EXAMPLES_PER_BATCH = 4096
 EXAMPLES_PER_SHARD = 1 << 20
@@ -142,6 +141,12 @@ def _lists(arrays: Sequence[np.ndarray], dtype: np.dtype) -> pa.ListArray:
 # --------------------------------------------------------------------------------------- reading
 
 
+def evenly_spaced(total: int, number: int) -> list[int]:
+    """`number` rows of `total`, or all where there are no more, evenly spaced."""
+    number = min(number, total)
+    return [i * total // number for i in range(number)]
+
+
 class Examples:
     """The examples of one split, read through a memory map; `examples[row]` is an `Example`."""
 
@@ -198,6 +203,7 @@ class DataFolder:
                 f"{path} has format version {version}, this bertpt reads {FORMAT_VERSION}; "
                 "build it again"
             )
+        self._examples: dict[str, Examples] = {}
         self.settings = BuildConfig.read(self.manifest["settings"], path / "manifest.json")
 
     @cached_property
@@ -229,11 +235,16 @@ class DataFolder:
             raise InputError(f"{path} cannot be read; build the data again") from error
 
     def examples(self, split: str) -> Examples:
-        """Opens a split.
+        """Opens a split; the first time, its files are checked against the manifest.
 
         Raises:
             InputError: its files are damaged or not those that were built.
         """
+        if split not in self._examples:
+            self._examples[split] = self._open(split)
+        return self._examples[split]
+
+    def _open(self, split: str) -> Examples:
         for shard in self.manifest["shards"]:
             path = self.path / shard["file"]
             if path.parent.name == split:

@@ -36,10 +36,6 @@ class Document:
         """The ids of sentences `start` to `end` (exclusive), joined."""
         return self._tokens[self.ends[start] : self.ends[end]]
 
-    def num_tokens(self, start: int, end: int) -> int:
-        """How many ids `tokens` gives."""
-        return int(self.ends[end] - self.ends[start])
-
 
 class Documents(Protocol):
     """Anything that hands out documents by number; a list of them, too."""

@@ -10,6 +10,7 @@ from bertpt.rng import below
 
 IS_NEXT = 0
 RANDOM = 1
+NO_PAIR = -100
 DRAWS = 10  # of a random B, until one is fit
 
 
@@ -29,8 +30,9 @@ class PairMaker:
     have held go back to be used again; too long a pair is cut by `truncate_pair`. It departs from
     Google's where that one gives the label away or gets it wrong:
 
-    - a pair is never made of one sentence while the document has two, so that the labels stay
-      even (a last sentence left over is paired with the one before it);
+    - a pair is never made of one sentence while the document has two; a last sentence left over
+      is paired with the one before it, again and again until it is a true B, and since each try
+      is true or random with equal chance, the labels stay even;
     - a random B starts at any sentence of the other documents with equal chance, so that long
       and short ones turn up in it as they do in true ones, but not at a document's first, where
       no true B starts either;
@@ -53,44 +55,57 @@ class PairMaker:
     def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
         """The pairs of one document in one pass; `rng` decides everything that is random."""
         document = self._documents[number]
+        if len(document) == 1:
+            yield from self._pair_of_one_sentence(number, rng)
+            return
         start = 0
         while start < len(document):
-            if start == len(document) - 1:
-                start = max(0, start - 1)
-            target = self._max_num_tokens
-            if rng.random() < self._short_seq_prob:
-                target = 2 + below(rng, self._max_num_tokens - 1)
-            end = _end_of_chunk(document, start, target)
-            middle = start + 1 + below(rng, end - start - 1) if end - start > 1 else end
-            a, rest = document.tokens(start, middle), document.tokens(middle, end)
-            b, label = None, RANDOM
-            if middle == end or rng.random() < 0.5:
-                following = document.tokens(middle, min(middle + 1, end))
-                fill = middle == end or len(a) + len(rest) >= self._max_num_tokens
-                num_tokens = self._max_num_tokens - len(a) if fill else len(rest)
-                b = self._random_b(number, following, max(1, num_tokens), fill=fill, rng=rng)
-            if b is None:
-                if middle == end:
-                    return
-                b, label, middle = rest, IS_NEXT, end
+            start = min(start, len(document) - 2)
+            end = _end_of_chunk(document, start, self._draw_target(rng))
+            middle = start + 1 + below(rng, end - start - 1)
+            a, true_b = document.tokens(start, middle), document.tokens(middle, end)
+            b, label, start = true_b, IS_NEXT, end
+            if rng.random() < 0.5:
+                fill = len(a) + len(true_b) >= self._max_num_tokens
+                num_tokens = self._max_num_tokens - len(a) if fill else len(true_b)
+                first = document.tokens(middle, middle + 1)
+                other = self._random_b(number, max(1, num_tokens), fill=fill, unlike=first, rng=rng)
+                if other is not None:
+                    b, label, start = other, RANDOM, middle
             yield Pair(*truncate_pair(a, b, self._max_num_tokens, rng), label)
-            start = middle
+
+    def _pair_of_one_sentence(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
+        """A document of one sentence has no true B."""
+        a = self._documents[number].tokens(0, 1)
+        num_tokens = max(1, self._draw_target(rng) - len(a))
+        b = self._random_b(number, num_tokens, fill=True, unlike=a[:0], rng=rng)
+        assert b is not None, "every sentence is unlike an empty one"
+        yield Pair(*truncate_pair(a, b, self._max_num_tokens, rng), RANDOM)
+
+    def _draw_target(self, rng: np.random.Generator) -> int:
+        """How many tokens a pair aims at."""
+        if rng.random() < self._short_seq_prob:
+            return 2 + below(rng, self._max_num_tokens - 1)
+        return self._max_num_tokens
 
     def _random_b(
         self,
         number: int,
-        following: np.ndarray,
         num_tokens: int,
         *,
         fill: bool,
+        unlike: np.ndarray,
         rng: np.random.Generator,
     ) -> np.ndarray | None:
-        """A B that does not begin as the true one does; `None` where no other turns up."""
+        """About `num_tokens` (or as many at least: `fill`) from another document than `number`.
+
+        `None` where nothing turns up that does not begin with the sentence `unlike`.
+        """
         best = None
         for _ in range(DRAWS):
             other, sentence = self._draw_sentence(number, rng)
             start, end = _span(other, sentence, num_tokens, fill=fill)
-            if np.array_equal(other.tokens(start, start + 1), following):
+            if np.array_equal(other.tokens(start, start + 1), unlike):
                 continue
             b = other.tokens(start, end)
             if end < len(other) or len(b) >= num_tokens:

@@ -3,18 +3,17 @@
 from typing import Any
 
 from bertpt.config import InspectConfig
-from bertpt.data.dataset import DataFolder, Example
-from bertpt.data.pairs import IS_NEXT, RANDOM
+from bertpt.data.dataset import DataFolder, Example, evenly_spaced
+from bertpt.data.pairs import IS_NEXT, NO_PAIR, RANDOM
 from bertpt.data.tokenizer import Tokenizer
 
-LABELS = {IS_NEXT: "B follows A", RANDOM: "B is random", -100: "no pair"}
+LABELS = {IS_NEXT: "B follows A", RANDOM: "B is random", NO_PAIR: "no pair"}
 
 
 def describe(data: DataFolder, config: InspectConfig) -> dict[str, Any]:
     """The manifest, and evenly spaced examples of a split as `describe_example` shows them."""
     examples = data.examples(config.split)
-    num_examples = min(config.examples, len(examples))
-    rows = [number * len(examples) // num_examples for number in range(num_examples)]
+    rows = evenly_spaced(len(examples), config.examples)
     shown = [
         {"row": row, **describe_example(example, data.tokenizer)}
         for row, example in zip(rows, examples.take(rows), strict=True)

@@ -12,7 +12,8 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bertpt import files
-from bertpt.errors import InputError
+from bertpt.config import TokenizerConfig
+from bertpt.errors import InputError, SettingError
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_CHARS_PER_WORD = 100  # longer words are [UNK], as in transformers
@@ -67,12 +68,16 @@ class Tokenizer:
         folder.mkdir(parents=True, exist_ok=True)
         files.write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True) + "\n")
         files.write_text(folder / "vocab.txt", "".join(f"{token}\n" for token in self.vocab))
-        cleaning = json.loads(self.backend.to_str())["normalizer"] or {}
+        state = json.loads(self.backend.to_str())
+        cleaning = state["normalizer"] or {}
+        # BertTokenizer would clean and split in BERT's way, whatever tokenizer.json says.
+        kinds = {(state[key] or {}).get("type") for key in ("normalizer", "pre_tokenizer")}
+        is_bert = kinds == {"BertNormalizer", "BertPreTokenizer"}
         pad, unk, cls, sep, mask = SPECIAL_TOKENS
         files.write_json(
             folder / "tokenizer_config.json",
             {
-                "tokenizer_class": "BertTokenizer",
+                "tokenizer_class": "BertTokenizer" if is_bert else "PreTrainedTokenizerFast",
                 "do_lower_case": cleaning.get("lowercase", False),
                 "strip_accents": cleaning.get("strip_accents"),
                 "tokenize_chinese_chars": cleaning.get("handle_chinese_chars", False),
@@ -88,33 +93,45 @@ class Tokenizer:
 # ------------------------------------------------------------------------------------------ load
 
 
-def load(path: Path, *, lowercase: bool = True, strip_accents: bool = True) -> Tokenizer:
+def load(path: Path, cleaning: TokenizerConfig | None = None) -> Tokenizer:
     """Loads a tokenizer.json, a vocab.txt, or a folder with one.
 
     Args:
         path: the file or folder.
-        lowercase: for a bare vocab.txt, which does not say; ignored otherwise.
-        strip_accents: the same.
+        cleaning: its lowercase and strip_accents are for a vocab.txt, which does not say; `None`
+            takes them from a tokenizer_config.json beside it, or the defaults.
 
     Raises:
         InputError: there is none, it is not WordPiece, or it lacks a special token.
+        SettingError: a tokenizer.json says itself what `cleaning` asks for.
     """
     if path.is_dir():
         for name in ("tokenizer.json", "vocab.txt"):
             if (path / name).is_file():
-                return load(path / name, lowercase=lowercase, strip_accents=strip_accents)
+                return load(path / name, cleaning)
         raise InputError(f"{path} holds neither tokenizer.json nor vocab.txt")
     if not path.is_file():
         raise InputError(f"no such tokenizer: {path}")
     if path.suffix == ".json":
+        if cleaning is not None:
+            raise SettingError(
+                "lowercase", f"and --strip-accents are for a vocab.txt; {path} says itself"
+            )
         return Tokenizer(_read_tokenizer_json(path))
     config = path.with_name("tokenizer_config.json")
-    if config.is_file():
-        stored = files.read_json(config)
-        lowercase = stored.get("do_lower_case", lowercase)
-        accents = stored.get("strip_accents")
-        strip_accents = lowercase if accents is None else accents
-    return from_vocab(_read_vocab(path), lowercase=lowercase, strip_accents=strip_accents)
+    chinese = True
+    if cleaning is None:
+        stored = files.read_json(config) if config.is_file() else {}
+        cleaning = TokenizerConfig(
+            lowercase=stored.get("do_lower_case", True), strip_accents=stored.get("strip_accents")
+        )
+        chinese = stored.get("tokenize_chinese_chars", True)
+    return from_vocab(
+        _read_vocab(path),
+        lowercase=cleaning.lowercase,
+        strip_accents=cleaning.strips_accents,
+        handle_chinese_chars=chinese,
+    )
 
 
 def _read_tokenizer_json(path: Path) -> tokenizers.Tokenizer:
@@ -159,23 +176,29 @@ def _require_special(vocab: Iterable[str], path: Path) -> None:
 # ------------------------------------------------------------------------------------------ make
 
 
-def normalizer(*, lowercase: bool, strip_accents: bool) -> Any:
+def normalizer(*, lowercase: bool, strip_accents: bool, handle_chinese_chars: bool = True) -> Any:
     """BERT's cleaning: control characters out, spaces around Chinese characters, and the rest."""
     return normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=True,
+        handle_chinese_chars=handle_chinese_chars,
         strip_accents=strip_accents,
         lowercase=lowercase,
     )
 
 
-def from_vocab(vocab: list[str], *, lowercase: bool, strip_accents: bool) -> Tokenizer:
+def from_vocab(
+    vocab: list[str], *, lowercase: bool, strip_accents: bool, handle_chinese_chars: bool = True
+) -> Tokenizer:
     """Makes a tokenizer from its entries, in the order of their ids."""
     ids = {token: i for i, token in enumerate(vocab)}
     backend = tokenizers.Tokenizer(
         models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=MAX_CHARS_PER_WORD)
     )
-    backend.normalizer = normalizer(lowercase=lowercase, strip_accents=strip_accents)
+    backend.normalizer = normalizer(
+        lowercase=lowercase,
+        strip_accents=strip_accents,
+        handle_chinese_chars=handle_chinese_chars,
+    )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
     backend.post_processor = processors.TemplateProcessing(

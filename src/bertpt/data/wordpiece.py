@@ -105,13 +105,13 @@ def learn(texts: Iterable[str], config: TokenizerConfig, *, source: str = "the t
     return from_vocab(
         sorted(ids, key=lambda token: ids[token]),
         lowercase=config.lowercase,
-        strip_accents=config.strip_accents,
+        strip_accents=config.strips_accents,
     )
 
 
 def count_words(texts: Iterable[str], config: TokenizerConfig) -> Counter[str]:
     """How often each word occurs, after BERT's cleaning, splitting at spaces and punctuation."""
-    cleaning = normalizer(lowercase=config.lowercase, strip_accents=config.strip_accents)
+    cleaning = normalizer(lowercase=config.lowercase, strip_accents=config.strips_accents)
     pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     # Most chunks between spaces repeat, so each distinct one is cleaned and split only once.
     # Long chunks (text without spaces) hardly ever repeat and would only fill the memory.

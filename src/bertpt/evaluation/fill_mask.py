@@ -53,8 +53,9 @@ class MaskFiller:
         inputs = torch.from_numpy(ids).to(self._device)[None]
         lengths = torch.tensor([len(ids)], device=self._device)
         output = self._model(inputs, torch.zeros_like(inputs), lengths, places.to(self._device))
-        top_k = min(top_k, output.prediction_logits.shape[1])
-        best = output.prediction_logits.softmax(dim=-1).topk(top_k)
+        # An embedding may be padded with rows that stand for no token.
+        logits = output.prediction_logits[:, : len(self.tokenizer.vocab)]
+        best = logits.softmax(dim=-1).topk(min(top_k, logits.shape[1]))
         return {
             "text": text,
             "masks": [

@@ -1,6 +1,7 @@
 """The eval-mlm stage: how well a model predicts held-out examples, beside simple baselines."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from bertpt.data.batches import Batch, in_order
 from bertpt.data.dataset import DataFolder
 from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import InputError, MismatchError
-from bertpt.model.bert import BertForPreTraining
+from bertpt.model.bert import BertForPreTraining, BertOutput
 from bertpt.model.folder import find_model, load_weights
+from bertpt.model.losses import NO_LABEL
 from bertpt.progress import Progress
 
 KINDS = ("masked", "random", "unchanged")
@@ -130,56 +132,59 @@ def evaluate(
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
-    sums = dict.fromkeys(("mlm", "nsp", "right", "top5", "nsp_right"), 0.0)
-    num_examples = num_targets = num_pairs = 0
-    right_by_kind, num_by_kind = np.zeros(3, np.int64), np.zeros(3, np.int64)
-    for cpu_batch in batches:
-        batch = cpu_batch.to(device)
+    total: Counter[str] = Counter()
+    for batch in batches:
+        on_device = batch.to(device)
         with autocast(device, precision):
-            output = model(
-                batch.input_ids, batch.token_type_ids, batch.lengths, batch.masked_positions
-            )
-        logits, labels = output.prediction_logits.float(), batch.masked_lm_labels
-        sums["mlm"] += F.cross_entropy(logits, labels, reduction="none").double().sum().item()
-        best = logits.topk(min(5, logits.shape[1])).indices
-        right = best[:, 0] == labels
-        sums["right"] += right.sum().item()
-        sums["top5"] += (best == labels.unsqueeze(1)).any(dim=1).sum().item()
-        seen = batch.input_ids.flatten()[batch.masked_positions]
-        for number, is_kind in enumerate(
-            (seen == mask_id, (seen != mask_id) & (seen != labels), seen == labels)
-        ):
-            num_by_kind[number] += is_kind.sum().item()
-            right_by_kind[number] += (right & is_kind).sum().item()
-        nsp_logits, nsp_labels = output.seq_relationship_logits.float(), batch.next_sentence_labels
-        nsp = F.cross_entropy(nsp_logits, nsp_labels, reduction="none")
-        sums["nsp"] += nsp.double().sum().item()
-        sums["nsp_right"] += (nsp_logits.argmax(dim=1) == nsp_labels).sum().item()
-        num_examples += len(batch.lengths)
-        num_targets += len(labels)
-        num_pairs += int((nsp_labels != -100).sum().item())
+            output = model(*on_device.inputs)
+        total.update(_tally(output, on_device, mask_id))
     model.train(was_training)
-    mlm_loss, nsp_loss = _mean(sums["mlm"], num_targets), _mean(sums["nsp"], num_pairs)
+    mlm_loss = _mean(total["mlm_loss"], total["targets"])
+    nsp_loss = _mean(total["nsp_loss"], total["pairs"])
     return {
         "loss": (mlm_loss or 0.0) + (nsp_loss or 0.0),
         "mlm_loss": mlm_loss,
         "mlm_perplexity": None if mlm_loss is None else math.exp(min(mlm_loss, 700.0)),
-        "mlm_accuracy": _mean(sums["right"], num_targets),
-        "mlm_top5_accuracy": _mean(sums["top5"], num_targets),
+        "mlm_accuracy": _mean(total["right"], total["targets"]),
+        "mlm_top5_accuracy": _mean(total["right in 5"], total["targets"]),
         "mlm_accuracy_by_input": {
-            kind: _mean(float(right), int(number))
-            for kind, right, number in zip(KINDS, right_by_kind, num_by_kind, strict=True)
+            kind: _mean(total[f"right, {kind}"], total[f"targets, {kind}"]) for kind in KINDS
         },
         "nsp_loss": nsp_loss,
-        "nsp_accuracy": _mean(sums["nsp_right"], num_pairs),
-        "num_examples": num_examples,
-        "num_targets": num_targets,
-        "num_targets_by_input": dict(zip(KINDS, num_by_kind.tolist(), strict=True)),
-        "num_pairs": num_pairs,
+        "nsp_accuracy": _mean(total["nsp right"], total["pairs"]),
+        "num_examples": total["examples"],
+        "num_targets": total["targets"],
+        "num_targets_by_input": {kind: total[f"targets, {kind}"] for kind in KINDS},
+        "num_pairs": total["pairs"],
     }
 
 
-def _mean(total: float, number: int) -> float | None:
+def _tally(output: BertOutput, batch: Batch, mask_id: int) -> dict[str, Any]:
+    """Sums and counts over one batch; losses are summed in float64."""
+    logits, labels = output.prediction_logits.float(), batch.masked_lm_labels
+    seen = batch.input_ids.flatten()[batch.masked_positions]
+    saw_mask, saw_truth = seen == mask_id, seen == labels
+    kinds = zip(KINDS, (saw_mask, ~saw_mask & ~saw_truth, saw_truth), strict=True)
+    best = logits.topk(min(5, logits.shape[1])).indices
+    right = best[:, 0] == labels
+    nsp_logits, nsp_labels = output.seq_relationship_logits.float(), batch.next_sentence_labels
+    tally: dict[str, Any] = {
+        "examples": len(batch.lengths),
+        "targets": len(labels),
+        "pairs": int((nsp_labels != NO_LABEL).sum()),
+        "mlm_loss": F.cross_entropy(logits, labels, reduction="none").double().sum().item(),
+        "nsp_loss": F.cross_entropy(nsp_logits, nsp_labels, reduction="none").double().sum().item(),
+        "right": int(right.sum()),
+        "right in 5": int((best == labels.unsqueeze(1)).any(dim=1).sum()),
+        "nsp right": int((nsp_logits.argmax(dim=1) == nsp_labels).sum()),
+    }
+    for kind, is_kind in kinds:
+        tally[f"targets, {kind}"] = int(is_kind.sum())
+        tally[f"right, {kind}"] = int((right & is_kind).sum())
+    return tally
+
+
+def _mean(total: float, number: float) -> float | None:
     return total / number if number else None
 
 

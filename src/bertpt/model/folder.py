@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bertpt import files
 from bertpt.config import BertConfig
-from bertpt.errors import InputError
+from bertpt.errors import InputError, OutputError
 from bertpt.model.bert import BertForPreTraining
 
 WEIGHTS = "model.safetensors"
@@ -41,7 +41,7 @@ def find_model(path: Path) -> Path:
 def save_weights(folder: Path, model: BertForPreTraining) -> None:
     """Writes config.json and model.safetensors into a folder; tied tensors are stored once."""
     weights = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
-    safetensors.torch.save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+    save_tensors(folder / WEIGHTS, weights)
     files.write_json(
         folder / "config.json",
         {
@@ -54,6 +54,30 @@ def save_weights(folder: Path, model: BertForPreTraining) -> None:
     )
 
 
+def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Writes a safetensors file.
+
+    Raises:
+        OutputError: it cannot be written, the disk being full, say.
+    """
+    try:
+        safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    except (OSError, SafetensorError) as error:
+        raise OutputError(f"cannot write {path.name}: {error}") from error
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Reads a safetensors file.
+
+    Raises:
+        InputError: it is missing or damaged.
+    """
+    try:
+        return safetensors.torch.load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
 def load_weights(folder: Path) -> BertForPreTraining:
     """Makes the model that a folder describes, with its weights, in eval mode on the CPU.
 
@@ -62,10 +86,7 @@ def load_weights(folder: Path) -> BertForPreTraining:
             another shape; the message lists them.
     """
     config = read_config(folder / "config.json")
-    try:
-        tensors = safetensors.torch.load_file(folder / WEIGHTS)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{folder / WEIGHTS} cannot be read: {error}") from error
+    tensors = load_tensors(folder / WEIGHTS)
     model = BertForPreTraining(config)
     parameters = dict(model.named_parameters())
     _check_names(folder, parameters, tensors)

@@ -14,7 +14,7 @@ def initialize(model: BertForPreTraining, init: str, generator: torch.Generator)
     """Gives every parameter its starting value, in place.
 
     Args:
-        model: on the CPU, so that the values do not depend on the device.
+        model: on any device; the values are drawn on the CPU, so they do not depend on it.
         init: "published" (weights from a normal distribution of standard deviation
             `initializer_range` cut off at two of them, biases 0, LayerNorm 1, as
             google-research/bert does) or "mimetic" (that, then `make_mimetic`).
@@ -35,8 +35,10 @@ def initialize(model: BertForPreTraining, init: str, generator: torch.Generator)
         make_mimetic(model, generator)
 
 
+@torch.no_grad()
 def _truncated_normal_(weight: Tensor, std: float, generator: torch.Generator) -> None:
-    nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std, generator=generator)
+    drawn = torch.empty(weight.shape)
+    weight.copy_(nn.init.trunc_normal_(drawn, std=std, a=-2 * std, b=2 * std, generator=generator))
 
 
 @torch.no_grad()

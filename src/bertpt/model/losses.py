@@ -8,6 +8,8 @@ from torch import Tensor
 
 from bertpt.model.bert import BertOutput
 
+NO_LABEL = -100  # what torch's cross entropy leaves out
+
 
 class LossSums(NamedTuple):
     """Summed losses and counts of a batch, from which a mean over any larger set can be made.
@@ -45,7 +47,7 @@ def loss_sums(
             output.seq_relationship_logits.float(), next_sentence_labels, reduction="sum"
         ),
         num_targets=len(masked_lm_labels),
-        num_pairs=int((next_sentence_labels != -100).sum()),
+        num_pairs=int((next_sentence_labels != NO_LABEL).sum()),
     )
 
 

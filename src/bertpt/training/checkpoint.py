@@ -8,9 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 
 import bertpt
 from bertpt import files
@@ -19,7 +17,7 @@ from bertpt.data.dataset import DataFolder
 from bertpt.data.tokenizer import Tokenizer
 from bertpt.errors import InputError, MismatchError
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.folder import load_weights, save_weights
+from bertpt.model.folder import load_tensors, load_weights, save_tensors, save_weights
 from bertpt.training.optimizer import load_optimizer_state, optimizer_state
 
 FORMAT = "bertpt-run"
@@ -49,13 +47,21 @@ class RunFolder:
 
     # ------------------------------------------------------------------------- what was asked for
 
+    def refuse_existing(self, *, overwrite: bool) -> None:
+        """Checks that a run may be started here.
+
+        Raises:
+            OutputError: there is something that may not be replaced.
+        """
+        files.refuse_existing(self.path, overwrite=overwrite, is_ours=is_run_folder)
+
     def create(self, config: PretrainConfig, data: DataFolder, *, overwrite: bool) -> None:
         """Makes the folder, with the resolved settings in its config.json.
 
         Raises:
             OutputError: there is something that may not be replaced.
         """
-        files.refuse_existing(self.path, overwrite=overwrite, is_ours=is_run_folder)
+        self.refuse_existing(overwrite=overwrite)
         with files.new_folder(self.path) as work:
             packages = {
                 name: version(name) for name in ("torch", "tokenizers", "datasets", "numpy")
@@ -65,7 +71,7 @@ class RunFolder:
                 {
                     "format": FORMAT,
                     "settings": config.to_dict(),
-                    "data": {"path": str(data.path), "sha256": data.fingerprint},
+                    "data": {"path": files.printable(data.path), "sha256": data.fingerprint},
                     "packages": {"bertpt": bertpt.__version__, **packages},
                 },
             )
@@ -148,14 +154,17 @@ class RunFolder:
         """
         with files.new_folder(self.path / "checkpoints" / f"step-{state.step}") as work:
             save_model(work, model, tokenizer)
-            tensors = optimizer_state(optimizers, model)
-            safetensors.torch.save_file(tensors, work / OPTIMIZER, metadata={"format": "pt"})
+            save_tensors(work / OPTIMIZER, optimizer_state(optimizers, model))
             files.write_json(work / STATE, asdict(state))
-        with files.new_folder(self.path / "model") as work:
-            save_model(work, model, tokenizer)
+        self.save_newest(model, tokenizer)
         if keep_last:
             for old in self.checkpoints()[:-keep_last]:
                 shutil.rmtree(old)
+
+    def save_newest(self, model: BertForPreTraining, tokenizer: Tokenizer) -> None:
+        """Writes model/."""
+        with files.new_folder(self.path / "model") as work:
+            save_model(work, model, tokenizer)
 
     def load(
         self, model: BertForPreTraining, optimizers: list[torch.optim.Optimizer]
@@ -170,15 +179,12 @@ class RunFolder:
             raise InputError(f"{self.path} holds no checkpoint yet; start again with --overwrite")
         newest = found[-1]
         model.load_state_dict(load_weights(newest).state_dict())
-        state = files.read_json(newest / STATE)
         try:
-            tensors = safetensors.torch.load_file(newest / OPTIMIZER)
-            load_optimizer_state(optimizers, model, tensors)
-            return TrainerState(**state)
-        except (OSError, SafetensorError, KeyError, TypeError) as error:
+            load_optimizer_state(optimizers, model, load_tensors(newest / OPTIMIZER))
+            return TrainerState(**files.read_json(newest / STATE))
+        except (InputError, KeyError, TypeError) as error:
             raise InputError(
-                f"{newest / OPTIMIZER} cannot be read: {error}; remove {newest} to resume from the "
-                "checkpoint before it"
+                f"{error}; remove {newest} to resume from the checkpoint before it"
             ) from error
 
 

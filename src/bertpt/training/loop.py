@@ -13,6 +13,7 @@ from torch import Tensor
 from bertpt.config import PretrainConfig
 from bertpt.data.batches import Batch, TrainingExamples, collate, in_order
 from bertpt.data.dataset import DataFolder, Example
+from bertpt.data.pairs import NO_PAIR
 from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import BertptError, InputError, SettingError
 from bertpt.evaluation.mlm import evaluate, require_positions
@@ -53,7 +54,10 @@ def pretrain(
     Raises:
         BertptError: settings, data and output do not fit together, or the loss is not finite.
     """
-    trainer = Trainer(DataFolder(data_path), RunFolder(out), config, progress or Progress())
+    run = RunFolder(out)
+    if not resume:
+        run.refuse_existing(overwrite=overwrite)
+    trainer = Trainer(DataFolder(data_path), run, config, progress or Progress())
     if resume:
         trainer.resume()
     else:
@@ -61,7 +65,8 @@ def pretrain(
     return trainer.train()
 
 
-# What may change when a run is resumed: how long it runs, and what leaves the weights alone.
+# What may change when a run is resumed: how long it runs, what it tells and keeps, and what a
+# different machine may ask for. The last three change how sums are rounded.
 CHANGEABLE = {
     *("steps", "epochs", "max_minutes", "eval_every", "eval_examples", "save_every"),
     *("keep_last", "log_every", "micro_batch_size", "device", "precision"),
@@ -138,16 +143,20 @@ class Trainer:
         )
         require_positions(shape, self.data)
         model = BertForPreTraining(shape)
-        assert self.config.init is not None
-        generator = torch.Generator().manual_seed(torch_seed(self.config.seed, "init"))
-        initialize(model, self.config.init, generator)
         return model.to(self.device)
 
     def start(self, *, overwrite: bool) -> None:
-        """Makes the RUN folder and tells what is trained, and on what."""
+        """Draws the first weights, makes the RUN folder, and tells what is trained, on what."""
+        self.draw_weights()
         self.run.create(self.config, self.data, overwrite=overwrite)
         self.progress.log(self._first_line())
         self.budget.start()
+
+    def draw_weights(self) -> None:
+        """Gives the model its first weights, a function of the seed alone."""
+        assert self.config.init is not None
+        generator = torch.Generator().manual_seed(torch_seed(self.config.seed, "init"))
+        initialize(self.model, self.config.init, generator)
 
     def resume(self) -> None:
         """Goes on from the newest checkpoint."""
@@ -164,11 +173,12 @@ class Trainer:
     def train(self) -> dict[str, Any]:
         """Trains to the end; returns the last metrics."""
         config, budget = self.config, self.budget
-        entry: dict[str, Any] = {"step": budget.step}
+        entry: dict[str, Any] = {}
         num_tokens, seconds = 0, 0.0  # since the last line of metrics
         if budget.used() >= 1 and self.begun_at:
             self.progress.log(f"{self.begun_at} steps are done and no more were asked for")
-            return next(reversed([entry, *self.run.metrics()]))
+            self.run.save_newest(self.model, self.data.tokenizer)
+            return [{"step": self.begun_at, "split": "train"}, *self.run.metrics()][-1]
         with self._bar() as bar:
             while True:
                 # Evaluating and saving comes first, so the end needs no second copy of it.
@@ -197,7 +207,7 @@ class Trainer:
                 if budget.step % config.log_every == 0 or budget.used() >= 1:
                     entry = self._log(result, scale, num_tokens / seconds)
                     num_tokens, seconds = 0, 0.0
-                self._show(bar, result)
+                self._show(bar, result, entry)
 
     def _is_due(self, every: int) -> bool:
         return every > 0 and self.budget.step % every == 0 and self.budget.step > self.begun_at
@@ -211,7 +221,7 @@ class Trainer:
         """Forward and backward over the micro-batches, then one update."""
         size = self.config.micro_batch_size or len(examples)
         num_targets = sum(len(example.masked_positions) for example in examples)
-        num_pairs = sum(example.next_sentence_label != -100 for example in examples)
+        num_pairs = sum(example.next_sentence_label != NO_PAIR for example in examples)
         self.model.train()
         sums = torch.zeros(4, dtype=torch.float64, device=self.device)
         for number, start in enumerate(range(0, len(examples), size)):
@@ -238,9 +248,7 @@ class Trainer:
     def _backward(self, batch: Batch, num_targets: int, num_pairs: int) -> Tensor:
         """Adds a micro-batch's gradients; returns its sums: MLM loss, right, NSP loss, right."""
         with autocast(self.device, self.precision):
-            output = self.model(
-                batch.input_ids, batch.token_type_ids, batch.lengths, batch.masked_positions
-            )
+            output = self.model(*batch.inputs)
         sums = loss_sums(output, batch.masked_lm_labels, batch.next_sentence_labels)
         loss = pretraining_loss(sums, num_targets=num_targets, num_pairs=num_pairs)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -317,11 +325,16 @@ class Trainer:
             unit="s" if seconds else "step",
             total=round(seconds) if seconds else self.budget.num_steps,
             initial=round(self.budget.elapsed_seconds) if seconds else self.budget.step,
+            bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
+            if seconds
+            else None,
         )
 
-    def _show(self, bar: Any, result: StepResult) -> None:
+    def _show(self, bar: Any, result: StepResult, logged: dict[str, Any]) -> None:
+        rate = logged.get("tokens_per_second")
         bar.set_postfix_str(
-            f"loss {result.loss:.3f}, MLM {result.mlm_accuracy:.1%}, NSP {result.nsp_accuracy:.0%}",
+            f"loss {result.loss:.3f}, MLM {result.mlm_accuracy:.1%}, NSP {result.nsp_accuracy:.0%}"
+            + (f", {rate:,.0f} tokens/s" if rate else ""),
             refresh=False,
         )
         now = round(self.budget.elapsed_seconds) if self.budget.max_seconds else self.budget.step
@@ -330,11 +343,11 @@ class Trainer:
     @torch.no_grad()
     def _first_line(self) -> str:
         """Parameters, data, and whether the untrained loss is what chance gives."""
-        batch = collate(self.training[0], pad_id=self.data.tokenizer.pad_id).to(self.device)
+        examples = self.training[0][: self.config.micro_batch_size]
+        batch = collate(examples, pad_id=self.data.tokenizer.pad_id).to(self.device)
         self.model.eval()
-        output = self.model(
-            batch.input_ids, batch.token_type_ids, batch.lengths, batch.masked_positions
-        )
+        with autocast(self.device, self.precision):
+            output = self.model(*batch.inputs)
         sums = loss_sums(output, batch.masked_lm_labels, batch.next_sentence_labels)
         loss = float(pretraining_loss(sums, num_targets=sums.num_targets, num_pairs=sums.num_pairs))
         vocab_size = self.model.config.vocab_size

@@ -73,8 +73,8 @@ class Float32Muon(torch.optim.Muon):
 
     torch's iterates in bfloat16, which a processor without such instructions emulates: there one
     step of it takes longer than the rest of the training step many times over
-    (benchmarks/muon.py). Matrices of one shape are iterated together. Settings and state are
-    those of torch.optim.Muon.
+    (benchmarks/muon.py). Matrices of one shape are iterated together. State and settings are
+    those of torch.optim.Muon, `nesterov` and `adjust_lr_fn` at their defaults.
     """
 
     @torch.no_grad()
