@@ -13,9 +13,10 @@ show "python data/python_docs.py | bertpt $build"
 # shellcheck disable=SC2086
 "$BIN/python" data/python_docs.py | "$BIN/bertpt" $build
 step bertpt inspect "$OUT/data" --examples 1
-step bertpt pretrain "$OUT/data" --out "$OUT/run" --max-minutes 2 --eval-every 0 --overwrite
+step bertpt pretrain "$OUT/data" --out "$OUT/run" --model tiny --max-minutes 1.8 --eval-every 0 \
+    --eval-examples 0 --overwrite
 step bertpt eval-mlm "$OUT/run" "$OUT/data"
 step bertpt fill-mask "$OUT/run" --top-k 3 \
     "Return [MASK] if the object is not found." \
-    "If the argument is omitted, the default [MASK] is used." \
+    "Return the [MASK] of the given object." \
     "Raises a TypeError if the [MASK] is not a string."
