@@ -10,7 +10,8 @@ from bertpt_cli.main import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(?:sh|console|text)?\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+FENCED = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+BLOCKS = [block for language, block in FENCED if language != "python"]
 COMMANDS = [
     line
     for block in BLOCKS
@@ -58,3 +59,11 @@ def test_the_file_tree_lists_every_module_and_nothing_else():
     }
     assert {path for path in listed if path.startswith(("src/", "cli/"))} == there
     assert all((ROOT / path).exists() for path in listed)
+
+
+@pytest.mark.parametrize("block", [block for language, block in FENCED if language == "python"])
+def test_the_names_that_python_examples_import_exist(block):
+    compile(block, "README.md", "exec")
+    imports = [line for line in block.splitlines() if line.startswith(("from ", "import "))]
+    assert imports
+    exec("\n".join(imports), {})

@@ -156,7 +156,7 @@ Model = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL",
-        help="A run, a checkpoint, or a Hugging Face BERT folder.",
+        help="A run, a checkpoint, or a folder that transformers saved from BertForPreTraining.",
         show_default=False,
     ),
 ]

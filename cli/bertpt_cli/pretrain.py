@@ -41,6 +41,7 @@ def pretrain(
     """
     from bertpt.progress import Progress
     from bertpt.training import loop
+    from bertpt.training.checkpoint import resumed_config
 
     if resume and overwrite:
         raise SettingError("resume", "and --overwrite exclude each other")
@@ -48,7 +49,7 @@ def pretrain(
     result = loop.pretrain(
         data,
         out,
-        config=config if not resume else loop.resumed_config(out, given(context, PretrainConfig)),
+        config=config if not resume else resumed_config(out, given(context, PretrainConfig)),
         resume=resume,
         overwrite=overwrite,
         progress=Progress(quiet=quiet),

@@ -19,8 +19,8 @@ from bertpt.errors import BertptError, InputError, MismatchError, OutputError, S
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.folder import load_weights
 from bertpt.progress import Progress
-from bertpt.training.checkpoint import RunFolder
-from bertpt.training.loop import Trainer, pretrain, resumed_config
+from bertpt.training.checkpoint import RunFolder, resumed_config
+from bertpt.training.loop import Trainer, pretrain
 
 CONFIG = PretrainConfig(
     hidden_size=12,

@@ -18,6 +18,7 @@ from bertpt.data.dataset import Example, SplitWriter
 from bertpt.data.documents import DocumentWriter, StoredDocuments
 from bertpt.data.masking import Masking
 from bertpt.data.pairs import IS_NEXT, RANDOM, Pair, PairMaker
+from bertpt.data.report import counts_by_split, find_warnings
 from bertpt.data.tokenizer import Tokenizer
 from bertpt.errors import InputError
 from bertpt.progress import Progress
@@ -85,7 +86,7 @@ def build_data(
             for split, part in parts.items()
         }
         counts = {
-            **_counts_by_split(parts, written),
+            **counts_by_split(parts, written),
             "unknown_tokens": int(token_counts[vocabulary.unk_id]),
             "single_sentence_documents": stored.num_single_sentences,
             "empty_sentences": num_empty,
@@ -103,7 +104,7 @@ def build_data(
             "tokenizer_sha256": vocabulary.fingerprint,
             "vocab_size": len(vocabulary.vocab),
             **counts,
-            "warnings": _warnings(counts, vocabulary, config, learned),
+            "warnings": find_warnings(counts, vocabulary, config, learned),
             "shards": [shard for split in written.values() for shard in split["shards"]],
         }
         files.write_json(work / "manifest.json", manifest)
@@ -270,57 +271,3 @@ def join(pair: Pair, vocabulary: Tokenizer) -> np.ndarray:
     """[CLS] A [SEP] B [SEP] as one array of ids."""
     cls, sep = [vocabulary.cls_id], [vocabulary.sep_id]
     return np.concatenate([cls, pair.a, sep, pair.b, sep])
-
-
-# ---------------------------------------------------------------------------------------- report
-
-
-def _counts_by_split(
-    parts: dict[str, StoredDocuments], written: dict[str, dict[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    by_split = {
-        split: {
-            "documents": len(part),
-            "sentences": part.num_sentences,
-            "tokens": part.num_tokens,
-            **{key: value for key, value in written[split].items() if key != "shards"},
-        }
-        for split, part in parts.items()
-    }
-    names = next(iter(by_split.values()))
-    return {name: {split: counts[name] for split, counts in by_split.items()} for name in names}
-
-
-def _warnings(
-    counts: dict[str, Any],
-    vocabulary: Tokenizer,
-    config: BuildConfig,
-    learned: TokenizerConfig | None,
-) -> list[str]:
-    """What a user should know about the data before training on it."""
-    found = []
-    num_documents = sum(counts["documents"].values())
-    if learned and len(vocabulary.vocab) < learned.vocab_size:
-        found.append(
-            f"the text gave {len(vocabulary.vocab)} vocabulary entries, fewer than the "
-            f"{learned.vocab_size} asked for"
-        )
-    if config.valid_fraction and not counts["documents"]["valid"]:
-        found.append(f"{num_documents} documents are too few to hold any out, so valid/ is empty")
-    if single := counts["single_sentence_documents"]:
-        found.append(
-            f"{single} of {num_documents} documents have one sentence and give random pairs only; "
-            "is there a blank line after every line?"
-        )
-    if counts["unknown_tokens"] > 0.01 * counts["tokens"]["train"]:
-        share = counts["unknown_tokens"] / counts["tokens"]["train"]
-        found.append(f"{share:.1%} of the tokens are [UNK]; the vocabulary does not fit the text")
-    for key, what in (
-        ("empty_sentences", "sentences were empty after cleaning and left out"),
-        ("replaced_lines", "lines were not valid UTF-8; the bad bytes became U+FFFD"),
-        ("repeated_files", "inputs were given more than once, and read once"),
-        ("nul_lines", "lines held NUL characters, which were removed"),
-    ):
-        if counts[key]:
-            found.append(f"{counts[key]} {what}")
-    return found

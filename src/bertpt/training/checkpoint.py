@@ -1,5 +1,6 @@
 """The RUN folder: what a run was asked to do, its metrics, its checkpoints, its newest model."""
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from bertpt import files
 from bertpt.config import PretrainConfig
 from bertpt.data.dataset import DataFolder
 from bertpt.data.tokenizer import Tokenizer
-from bertpt.errors import InputError, MismatchError
+from bertpt.errors import InputError, MismatchError, SettingError
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.folder import load_tensors, load_weights, save_tensors, save_weights
 from bertpt.training.optimizer import load_optimizer_state, optimizer_state
@@ -23,6 +24,13 @@ from bertpt.training.optimizer import load_optimizer_state, optimizer_state
 FORMAT = "bertpt-run"
 STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.safetensors"
+
+# What may change when a run is resumed: how long it runs, what it tells and keeps, and what a
+# different machine may ask for. The last three change how sums are rounded.
+CHANGEABLE = {
+    *("steps", "epochs", "max_minutes", "eval_every", "eval_examples", "save_every"),
+    *("keep_last", "log_every", "micro_batch_size", "device", "precision"),
+}
 
 
 @dataclass(frozen=True)
@@ -200,3 +208,22 @@ def is_run_folder(path: Path) -> bool:
         return bool(json.loads((path / "config.json").read_bytes())["format"] == FORMAT)
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def resumed_config(out: Path, given: dict[str, Any]) -> PretrainConfig:
+    """The settings of a run in `out`, with those that were given again and may change.
+
+    The schedule follows the new length: what is left of the run is a smaller or a larger share.
+
+    Raises:
+        SettingError: one was given that may not change; the message names both values.
+    """
+    stored = RunFolder(out).settings()
+    for name, value in given.items():
+        if name not in CHANGEABLE and value != getattr(stored, name):
+            raise SettingError(
+                name, f"{value} is not what {out} was started with, {getattr(stored, name)}"
+            )
+    if given.keys() & {"steps", "epochs", "max_minutes"}:
+        stored = dataclasses.replace(stored, steps=None, epochs=None, max_minutes=None)
+    return dataclasses.replace(stored, **given)

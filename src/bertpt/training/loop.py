@@ -3,17 +3,14 @@
 import dataclasses
 import math
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from bertpt.config import PretrainConfig
-from bertpt.data.batches import Batch, TrainingExamples, collate, in_order
+from bertpt.data.batches import TrainingExamples, collate, in_order
 from bertpt.data.dataset import DataFolder, Example
-from bertpt.data.pairs import NO_PAIR
 from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import BertptError, InputError, SettingError
 from bertpt.evaluation.mlm import evaluate, require_positions
@@ -25,6 +22,7 @@ from bertpt.rng import torch_seed
 from bertpt.training.checkpoint import RunFolder, TrainerState
 from bertpt.training.optimizer import make_optimizers, set_learning_rate
 from bertpt.training.schedule import Budget, linear
+from bertpt.training.step import StepResult, accumulate_gradients
 
 UNTRAINED_TOLERANCE = 0.5  # nats that the untrained loss may be off
 
@@ -63,45 +61,6 @@ def pretrain(
     else:
         trainer.start(overwrite=overwrite)
     return trainer.train()
-
-
-# What may change when a run is resumed: how long it runs, what it tells and keeps, and what a
-# different machine may ask for. The last three change how sums are rounded.
-CHANGEABLE = {
-    *("steps", "epochs", "max_minutes", "eval_every", "eval_examples", "save_every"),
-    *("keep_last", "log_every", "micro_batch_size", "device", "precision"),
-}
-
-
-def resumed_config(out: Path, given: dict[str, Any]) -> PretrainConfig:
-    """The settings of a run in `out`, with those that were given again and may change.
-
-    The schedule follows the new length: what is left of the run is a smaller or a larger share.
-
-    Raises:
-        SettingError: one was given that may not change; the message names both values.
-    """
-    stored = RunFolder(out).settings()
-    for name, value in given.items():
-        if name not in CHANGEABLE and value != getattr(stored, name):
-            raise SettingError(
-                name, f"{value} is not what {out} was started with, {getattr(stored, name)}"
-            )
-    if given.keys() & {"steps", "epochs", "max_minutes"}:
-        stored = dataclasses.replace(stored, steps=None, epochs=None, max_minutes=None)
-    return dataclasses.replace(stored, **given)
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """What an optimizer step did. Means are over all targets, or pairs, of the whole step."""
-
-    loss: float
-    mlm_loss: float
-    mlm_accuracy: float
-    nsp_loss: float
-    nsp_accuracy: float
-    grad_norm: float
 
 
 class Trainer:
@@ -219,49 +178,27 @@ class Trainer:
 
     def _take_step(self, examples: list[Example]) -> StepResult:
         """Forward and backward over the micro-batches, then one update."""
-        size = self.config.micro_batch_size or len(examples)
-        num_targets = sum(len(example.masked_positions) for example in examples)
-        num_pairs = sum(example.next_sentence_label != NO_PAIR for example in examples)
+        config, step = self.config, self.budget.step
         self.model.train()
-        sums = torch.zeros(4, dtype=torch.float64, device=self.device)
-        for number, start in enumerate(range(0, len(examples), size)):
+        result = accumulate_gradients(
+            self.model,
+            examples,
+            micro_batch_size=config.micro_batch_size or len(examples),
+            pad_id=self.data.tokenizer.pad_id,
+            precision=self.precision,
             # Dropout, too, depends on nothing but the seed, the step and the micro-batch.
-            torch.manual_seed(torch_seed(self.config.seed, "dropout", self.budget.step, number))
-            micro = collate(examples[start : start + size], pad_id=self.data.tokenizer.pad_id)
-            sums += self._backward(micro.to(self.device), num_targets, num_pairs)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
-        mlm, right, nsp, nsp_right = sums.tolist()
-        result = StepResult(
-            loss=mlm / max(1, num_targets) + nsp / max(1, num_pairs),
-            mlm_loss=mlm / max(1, num_targets),
-            mlm_accuracy=right / max(1, num_targets),
-            nsp_loss=nsp / max(1, num_pairs),
-            nsp_accuracy=nsp_right / max(1, num_pairs),
-            grad_norm=float(norm),
+            dropout_seed=lambda micro_batch: torch_seed(config.seed, "dropout", step, micro_batch),
         )
-        self._require_finite(result)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
+        if not (math.isfinite(result.loss) and norm.isfinite()):
+            raise BertptError(
+                f"step {step + 1}: loss {result.loss:g}, gradient norm {norm:g}; the step was not "
+                "taken. Try a lower --learning-rate"
+            )
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        return result
-
-    def _backward(self, batch: Batch, num_targets: int, num_pairs: int) -> Tensor:
-        """Adds a micro-batch's gradients; returns its sums: MLM loss, right, NSP loss, right."""
-        with autocast(self.device, self.precision):
-            output = self.model(*batch.inputs)
-        sums = loss_sums(output, batch.masked_lm_labels, batch.next_sentence_labels)
-        loss = pretraining_loss(sums, num_targets=num_targets, num_pairs=num_pairs)
-        loss.backward()  # type: ignore[no-untyped-call]
-        right = output.prediction_logits.argmax(dim=-1) == batch.masked_lm_labels
-        nsp_right = output.seq_relationship_logits.argmax(dim=-1) == batch.next_sentence_labels
-        return torch.stack([sums.mlm.detach(), right.sum(), sums.nsp.detach(), nsp_right.sum()])
-
-    def _require_finite(self, result: StepResult) -> None:
-        if not (math.isfinite(result.loss) and math.isfinite(result.grad_norm)):
-            raise BertptError(
-                f"step {self.budget.step + 1}: loss {result.loss:g}, gradient norm "
-                f"{result.grad_norm:g}; the step was not taken. Try a lower --learning-rate"
-            )
+        return dataclasses.replace(result, grad_norm=float(norm))
 
     def _require_finite_weights(self) -> None:
         """A step may overflow weights whose gradients were finite; such must never be saved."""

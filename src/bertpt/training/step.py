@@ -1,0 +1,88 @@
+"""The gradients of one optimizer step, whatever micro-batches it is cut into."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bertpt.data.batches import Batch, collate
+from bertpt.data.dataset import Example
+from bertpt.data.pairs import NO_PAIR
+from bertpt.device import autocast
+from bertpt.model.bert import BertForPreTraining
+from bertpt.model.losses import loss_sums, pretraining_loss
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What an optimizer step did. Means are over all targets, or pairs, of the whole step."""
+
+    loss: float
+    mlm_loss: float
+    mlm_accuracy: float
+    nsp_loss: float
+    nsp_accuracy: float
+    grad_norm: float = 0.0
+
+
+def accumulate_gradients(
+    model: BertForPreTraining,
+    examples: Sequence[Example],
+    *,
+    micro_batch_size: int,
+    pad_id: int,
+    precision: torch.dtype,
+    dropout_seed: Callable[[int], int],
+) -> StepResult:
+    """Adds the gradients of the pretraining loss over some examples, a micro-batch at a time.
+
+    Every micro-batch is weighed by the counts of all examples, so that the sum is the gradient
+    of the mean over all targets and pairs, not a mean of micro-batch means.
+
+    Args:
+        model: in train mode.
+        examples: those of the optimizer step.
+        micro_batch_size: examples in one forward pass.
+        pad_id: id of [PAD].
+        precision: of the matrix products.
+        dropout_seed: the seed for the micro-batch of a number.
+
+    Returns:
+        The losses and accuracies, without the gradient norm.
+    """
+    device = next(model.parameters()).device
+    num_targets = sum(len(example.masked_positions) for example in examples)
+    num_pairs = sum(example.next_sentence_label != NO_PAIR for example in examples)
+    sums = torch.zeros(4, dtype=torch.float64, device=device)
+    for number, start in enumerate(range(0, len(examples), micro_batch_size)):
+        torch.manual_seed(dropout_seed(number))
+        batch = collate(examples[start : start + micro_batch_size], pad_id=pad_id).to(device)
+        sums += _backward(model, batch, precision, num_targets=num_targets, num_pairs=num_pairs)
+    mlm, right, nsp, nsp_right = sums.tolist()
+    return StepResult(
+        loss=mlm / max(1, num_targets) + nsp / max(1, num_pairs),
+        mlm_loss=mlm / max(1, num_targets),
+        mlm_accuracy=right / max(1, num_targets),
+        nsp_loss=nsp / max(1, num_pairs),
+        nsp_accuracy=nsp_right / max(1, num_pairs),
+    )
+
+
+def _backward(
+    model: BertForPreTraining,
+    batch: Batch,
+    precision: torch.dtype,
+    *,
+    num_targets: int,
+    num_pairs: int,
+) -> Tensor:
+    """Adds a micro-batch's gradients; returns its sums: MLM loss, right, NSP loss, right."""
+    with autocast(batch.input_ids.device, precision):
+        output = model(*batch.inputs)
+    sums = loss_sums(output, batch.masked_lm_labels, batch.next_sentence_labels)
+    loss = pretraining_loss(sums, num_targets=num_targets, num_pairs=num_pairs)
+    loss.backward()  # type: ignore[no-untyped-call]
+    right = output.prediction_logits.argmax(dim=-1) == batch.masked_lm_labels
+    nsp_right = output.seq_relationship_logits.argmax(dim=-1) == batch.next_sentence_labels
+    return torch.stack([sums.mlm.detach(), right.sum(), sums.nsp.detach(), nsp_right.sum()])
