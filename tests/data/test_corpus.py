@@ -68,6 +68,12 @@ def test_bytes_that_are_no_utf8_are_replaced_and_counted(tmp_path):
     assert corpus.num_replaced_lines == 1
 
 
+def test_a_replacement_character_of_the_texts_own_is_not_counted(tmp_path):
+    documents, corpus = read(tmp_path, "a \ufffd b\n", sentence_per_line=True)
+    assert documents == [["a \ufffd b"]]
+    assert corpus.num_replaced_lines == 0
+
+
 def test_nul_lines_are_counted(tmp_path):
     _, corpus = read(tmp_path, b"a\0b c .\nd e .\n\nf \0 g .\nh a .\n")
     assert corpus.num_nul_lines == 2

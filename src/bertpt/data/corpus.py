@@ -100,8 +100,11 @@ class Corpus:
             with _open(file) as handle:
                 for number, raw in enumerate(handle):
                     self.num_bytes += len(raw)
-                    line = raw.decode("utf-8", "replace")
-                    self.num_replaced_lines += "\ufffd" in line
+                    try:
+                        line = raw.decode("utf-8")
+                    except UnicodeDecodeError:
+                        line = raw.decode("utf-8", "replace")
+                        self.num_replaced_lines += 1
                     self.num_nul_lines += "\0" in line
                     if number == 0:
                         line = line.removeprefix("\ufeff")
