@@ -65,8 +65,10 @@ class Corpus:
                 "language", f"{self.language} is not an ISO 639 code such as en, de or zh"
             )
         found = list(find_files(self.inputs))
-        once = {file if file == "-" else str(Path(file).resolve()): file for file in found[::-1]}
-        self.files = [file for file in dict.fromkeys(found) if file in once.values()]
+        first: dict[str, str] = {}
+        for file in found:
+            first.setdefault(file if file == "-" else str(Path(file).resolve()), file)
+        self.files = list(first.values())
         self.num_repeated_files = len(found) - len(self.files)
 
     @property
