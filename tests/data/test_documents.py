@@ -7,8 +7,11 @@ from bertpt.data.documents import Document, DocumentWriter
 @pytest.fixture
 def stored(tmp_path):
     writer = DocumentWriter(tmp_path / "tokens", np.dtype(np.uint16))
-    for document in ([[5, 6], [7]], [[8]], [[9, 9, 65_535], [5], [5, 6]]):
-        writer.append([np.array(sentence) for sentence in document])
+    # An empty sentence and an empty document are not kept.
+    for document in ([[5, 6], [], [7]], [[8]], [[]], [], [[9, 9, 65_535], [5], [5, 6]]):
+        for sentence in document:
+            writer.add_sentence(np.array(sentence))
+        writer.end_document()
     return writer.finish()
 
 

@@ -156,27 +156,27 @@ def _tokenize(
         progress.bar("tokenizing", unit="sentence", unit_scale=True) as bar,
     ):
         for batch in _batches(documents):
-            encoded = iter(vocabulary.encode_batch([s for document in batch for s in document]))
-            for document in batch:
-                sentences = [next(encoded) for _ in document]
-                kept = [sentence for sentence in sentences if len(sentence)]
-                num_empty += len(sentences) - len(kept)
-                if kept:
-                    writer.append(kept)
-                bar.update(len(sentences))
+            encoded = vocabulary.encode_batch([sentence for sentence, _ in batch])
+            for (_, is_last), ids in zip(batch, encoded, strict=True):
+                num_empty += len(ids) == 0
+                writer.add_sentence(ids)
+                if is_last:
+                    writer.end_document()
+            bar.update(len(batch))
         return writer.finish(), num_empty
 
 
-def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-    """Documents in groups of about `CHARS_PER_BATCH` characters."""
-    batch: list[list[str]] = []
+def _batches(documents: Iterable[list[str]]) -> Iterator[list[tuple[str, bool]]]:
+    """Sentences, each with whether its document ends there, about `CHARS_PER_BATCH` at a time."""
+    batch: list[tuple[str, bool]] = []
     num_chars = 0
     for document in documents:
-        batch.append(document)
-        num_chars += sum(map(len, document))
-        if num_chars >= CHARS_PER_BATCH:
-            yield batch
-            batch, num_chars = [], 0
+        for number, sentence in enumerate(document, start=1):
+            batch.append((sentence, number == len(document)))
+            num_chars += len(sentence)
+            if num_chars >= CHARS_PER_BATCH:
+                yield batch
+                batch, num_chars = [], 0
     yield batch
 
 

@@ -45,7 +45,7 @@ class Documents(Protocol):
 
 
 class DocumentWriter:
-    """Appends documents to a flat file of token ids.
+    """Writes documents to a flat file of token ids, sentence by sentence.
 
     Args:
         path: the file to make.
@@ -59,12 +59,16 @@ class DocumentWriter:
         self._sentence_ends = array("q", [0])
         self._document_ends = array("q", [0])
 
-    def append(self, sentences: Sequence[np.ndarray]) -> None:
-        """Adds one document, given the ids of each of its sentences (none empty)."""
-        for sentence in sentences:
-            self._file.write(sentence.astype(self.dtype).tobytes())
-            self._sentence_ends.append(self._sentence_ends[-1] + len(sentence))
-        self._document_ends.append(len(self._sentence_ends) - 1)
+    def add_sentence(self, ids: np.ndarray) -> None:
+        """Adds a sentence to the document being written; one without ids is not kept."""
+        if len(ids):
+            self._file.write(ids.astype(self.dtype).tobytes())
+            self._sentence_ends.append(self._sentence_ends[-1] + len(ids))
+
+    def end_document(self) -> None:
+        """Ends a document; one without sentences is not kept."""
+        if len(self._sentence_ends) - 1 > self._document_ends[-1]:
+            self._document_ends.append(len(self._sentence_ends) - 1)
 
     def close(self) -> None:
         """Closes the file; harmless when it is closed."""
