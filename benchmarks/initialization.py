@@ -1,6 +1,6 @@
 """Does a mimetic start pay? The same runs from both starts, three seeds each, steps being equal.
 
-python benchmarks/initialization.py DATA [STEPS]
+python benchmarks/initialization.py DATA [STEPS [MODEL]]
 """
 
 import statistics
@@ -17,12 +17,21 @@ SEEDS = (0, 1, 2)
 def main() -> None:
     data = Path(sys.argv[1])
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 200
-    print(f"{'start':>9}  seed  MLM loss  MLM accuracy  NSP accuracy   ({steps} steps, held out)")
+    model = sys.argv[3] if len(sys.argv) > 3 else "mini"
+    print(
+        f"{'start':>9}  seed  MLM loss  MLM accuracy  NSP accuracy   ({model}, {steps} steps, held out)"
+    )
     losses: dict[str, list[float]] = {"mimetic": [], "published": []}
     for seed in SEEDS:
         for init, found in losses.items():
             config = PretrainConfig(
-                init=init, seed=seed, steps=steps, eval_every=0, save_every=0, eval_examples=500
+                model=model,
+                init=init,
+                seed=seed,
+                steps=steps,
+                eval_every=0,
+                save_every=0,
+                eval_examples=500,
             )
             with tempfile.TemporaryDirectory() as folder:
                 result = pretrain(data, Path(folder, "run"), config=config)
