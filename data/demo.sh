@@ -4,12 +4,19 @@ set -eu
 BIN=${BIN:-.venv/bin}
 OUT=${OUT:-build/demo}
 
-show() { if [ -t 2 ]; then printf '\n\033[1m$ %s\033[0m\n' "$*" >&2; else printf '\n$ %s\n' "$*" >&2; fi; }
+show() {
+    line=
+    for word; do
+        case $word in *' '*) line="$line '$word'" ;; *) line="$line $word" ;; esac
+    done
+    if [ -t 2 ]; then printf '\n\033[1m$%s\033[0m\n' "$line" >&2; else printf '\n$%s\n' "$line" >&2; fi
+}
 step() { show "$@"; "$BIN/$@"; }
 
 mkdir -p "$OUT"
 build="build-data - --vocab-size 4000 --seq-len 64 --out $OUT/data --overwrite"
-show "python data/python_docs.py | bertpt $build"
+# shellcheck disable=SC2086
+show python data/python_docs.py "|" bertpt $build
 # shellcheck disable=SC2086
 "$BIN/python" data/python_docs.py | "$BIN/bertpt" $build
 step bertpt inspect "$OUT/data" --examples 1
