@@ -18,9 +18,8 @@ def main() -> None:
     data = Path(sys.argv[1])
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 200
     model = sys.argv[3] if len(sys.argv) > 3 else "mini"
-    print(
-        f"{'start':>9}  seed  MLM loss  MLM accuracy  NSP accuracy   ({model}, {steps} steps, held out)"
-    )
+    print(f"{model}, {steps} steps, held out")
+    print(f"{'start':>9}  seed  MLM loss  MLM accuracy  NSP accuracy")
     losses: dict[str, list[float]] = {"mimetic": [], "published": []}
     for seed in SEEDS:
         for init, found in losses.items():
