@@ -209,7 +209,7 @@ def baselines(data: DataFolder, split: str) -> dict[str, dict[str, float]]:
         pairs = batch.next_sentence_labels.numpy()
         labels += np.bincount(pairs[pairs >= 0], minlength=2)
     share = labels.max() / max(1, labels.sum())
-    entropy = -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
+    entropy = sum(p * math.log(1 / p) for p in (share, 1 - share) if p > 0)
     return {
         "uniform": {"mlm_loss": math.log(vocab_size), "mlm_accuracy": 1 / vocab_size},
         "unigram": {
