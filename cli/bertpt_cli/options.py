@@ -156,7 +156,7 @@ Model = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL",
-        help="A run, a checkpoint, or a folder that transformers saved from BertForPreTraining.",
+        help="A run, a checkpoint, or a folder that transformers saved from a BERT.",
         show_default=False,
     ),
 ]

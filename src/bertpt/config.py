@@ -184,7 +184,9 @@ class BertConfig(Settings):
     num_attention_heads: int = setting(12, "Attention heads of a layer.", at_least=1)
     intermediate_size: int = setting(3072, "Width of a feed-forward layer.", at_least=1)
     hidden_act: str = setting(
-        "gelu", "Activation of the feed-forward layers and the MLM head.", choices=("gelu",)
+        "gelu",
+        "Activation of the feed-forward layers and the MLM head.",
+        choices=("gelu", "relu", "gelu_new", "gelu_pytorch_tanh"),
     )
     hidden_dropout_prob: float = setting(
         0.1, "Dropout on embeddings and layer outputs.", at_least=0, below=1

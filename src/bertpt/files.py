@@ -97,17 +97,33 @@ def printable(path: object) -> str:
     return os.fsencode(str(path)).decode("utf-8", "replace")
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes a UTF-8 file under a temporary name, flushes it, and renames it."""
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Yields a path beside `path` to write; it is flushed and renamed when the block ends well.
+
+    When the block raises, what was written is removed and `path` is as it was.
+
+    Raises:
+        OSError: the place cannot be written to; it names `path`.
+    """
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as handle:
-            handle.write(text)
-            handle.flush()
+        yield temporary
+        with temporary.open("rb") as handle:
             os.fsync(handle.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if error.filename in (None, str(temporary)):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a UTF-8 file under a temporary name, flushes it, and renames it."""
+    with new_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: Path, value: object) -> None:

@@ -301,7 +301,7 @@ FAULTY_INPUT = {
     ),
     "inspect no-tokenizer": "error: no such tokenizer: no-tokenizer/tokenizer",
     "eval-mlm no-weights data": (
-        "error: no-weights holds no config.json with model.safetensors, and no model/ that does"
+        "error: no-weights holds no model.safetensors, and no model/ that does"
     ),
 }
 

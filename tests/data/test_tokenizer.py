@@ -226,6 +226,24 @@ def test_the_fingerprint_survives_saving_by_transformers(tmp_path):
     assert tokenizer.load(tmp_path / "theirs").fingerprint == tokens.fingerprint
 
 
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_the_fingerprint_is_that_of_the_tokenizer_that_transformers_makes(tmp_path, lowercase):
+    """It leaves strip_accents open, which means as lowercase."""
+    path = write_vocab(tmp_path / "vocab.txt", [*SPECIAL, "a"])
+    theirs = transformers.BertTokenizer(vocab=str(path), do_lower_case=lowercase)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = tokenizer.from_vocab([*SPECIAL, "a"], lowercase=lowercase, strip_accents=lowercase)
+    assert '"strip_accents": null' in (tmp_path / "theirs/tokenizer.json").read_text()
+    assert tokenizer.load(tmp_path / "theirs").fingerprint == ours.fingerprint
+
+
+@pytest.mark.parametrize("inside", ["model", "tokenizer"])
+def test_a_run_or_data_folder_has_its_tokenizer_inside(tmp_path, inside):
+    tokens = toy(tmp_path, "a")
+    tokens.save(tmp_path / "folder" / inside)
+    assert tokenizer.load(tmp_path / "folder").fingerprint == tokens.fingerprint
+
+
 def test_the_fingerprint_tells_order_and_cleaning_apart():
     def build(vocab, **settings):
         return tokenizer.from_vocab([*SPECIAL, *vocab], **settings).fingerprint

@@ -12,7 +12,6 @@ from bertpt.data.tokenizer import SPECIAL_TOKENS
 from bertpt.errors import InputError
 from bertpt.evaluation.fill_mask import MaskFiller, encode_with_masks
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.folder import load_weights, save_weights
 
 VOCAB = [
     *SPECIAL_TOKENS,
@@ -54,7 +53,7 @@ def folder(tmp_path_factory):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.5, generator=generator)
-    save_weights(folder, model)
+    model.save_folder(folder)
     tokenizer.from_vocab(VOCAB, lowercase=True, strip_accents=True).save(folder)
     return folder
 
@@ -169,7 +168,7 @@ def test_a_lone_surrogate_does_not_crash(filler):
 
 
 def test_rows_that_pad_the_embedding_are_no_candidates(folder, tmp_path):
-    whole = load_weights(folder)
+    whole = BertForPreTraining.from_folder(folder)
     padded = BertForPreTraining(dataclasses.replace(whole.config, vocab_size=len(VOCAB) + 5))
     with torch.no_grad():
         for name, parameter in padded.named_parameters():
@@ -177,7 +176,7 @@ def test_rows_that_pad_the_embedding_are_no_candidates(folder, tmp_path):
             parameter.zero_()
             parameter[: len(source)] = source
         padded.cls.predictions.bias[len(VOCAB) :] = 100.0  # would win every mask
-    save_weights(tmp_path, padded)
+    padded.save_folder(tmp_path)
     tokenizer.load(folder).save(tmp_path)
     text = "the [MASK] sees"
     expected = MaskFiller(folder, device="cpu").fill(text, top_k=len(VOCAB))

@@ -163,7 +163,7 @@ def test_padding_to_16_or_64_changes_nothing():
                 narrow.last_hidden_state[example, :real],
                 **CLOSE,
             )
-        for ours, theirs in zip(wide[1:], narrow[1:], strict=True):
+        for ours, theirs in zip(wide[1:4], narrow[1:4], strict=True):
             torch.testing.assert_close(ours, theirs, **CLOSE)
 
 
@@ -179,7 +179,7 @@ def test_what_lies_under_the_padding_does_not_matter(pooler):
     )
     clean = run(model)
     assert torch.equal(noisy.last_hidden_state[~is_padding], clean.last_hidden_state[~is_padding])
-    for ours, theirs in zip(noisy[1:], clean[1:], strict=True):
+    for ours, theirs in zip(noisy[1:4], clean[1:4], strict=True):
         assert torch.equal(ours, theirs)
 
 

@@ -17,7 +17,6 @@ from bertpt.data.build import build_data
 from bertpt.data.dataset import DataFolder
 from bertpt.errors import BertptError, InputError, MismatchError, OutputError, SettingError
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.folder import load_weights
 from bertpt.progress import Progress
 from bertpt.training.checkpoint import RunFolder, resumed_config
 from bertpt.training.loop import Trainer, pretrain
@@ -361,7 +360,7 @@ def test_the_model_of_a_run_is_its_last_checkpoints(run):
     out = run(save_every=2)
     last, model = weights(out / "checkpoints" / "step-5"), weights(out / "model")
     assert all(torch.equal(tensor, last[name]) for name, tensor in model.items())
-    assert isinstance(load_weights(out / "model"), BertForPreTraining)
+    assert isinstance(BertForPreTraining.from_folder(out / "model"), BertForPreTraining)
 
 
 def test_config_json_tells_what_was_run_and_on_what(run, data):

@@ -60,6 +60,9 @@ class Tokenizer:
         """SHA-256 of all that decides which ids a text gets, in whatever file it was kept."""
         state = json.loads(self.backend.to_str())
         decisive = {key: state[key] for key in ("normalizer", "pre_tokenizer", "model")}
+        cleaning = decisive["normalizer"] or {}
+        if cleaning.get("type") == "BertNormalizer" and cleaning["strip_accents"] is None:
+            cleaning["strip_accents"] = cleaning["lowercase"]  # which is what None means
         canonical = json.dumps([decisive, self.vocab], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -97,7 +100,7 @@ def load(path: Path, cleaning: TokenizerConfig | None = None) -> Tokenizer:
     """Loads a tokenizer.json, a vocab.txt, or a folder with one.
 
     Args:
-        path: the file or folder.
+        path: the file or folder; a RUN or DATA folder has its own inside.
         cleaning: its lowercase and strip_accents are for a vocab.txt, which does not say; `None`
             takes them from a tokenizer_config.json beside it, or the defaults.
 
@@ -106,9 +109,10 @@ def load(path: Path, cleaning: TokenizerConfig | None = None) -> Tokenizer:
         SettingError: a tokenizer.json says itself what `cleaning` asks for.
     """
     if path.is_dir():
-        for name in ("tokenizer.json", "vocab.txt"):
-            if (path / name).is_file():
-                return load(path / name, cleaning)
+        for place in ("", "model", "tokenizer"):
+            for name in ("tokenizer.json", "vocab.txt"):
+                if (path / place / name).is_file():
+                    return load(path / place / name, cleaning)
         raise InputError(f"{path} holds neither tokenizer.json nor vocab.txt")
     if not path.is_file():
         raise InputError(f"no such tokenizer: {path}")

@@ -12,7 +12,8 @@ from bertpt.data.tokenizer import Tokenizer
 from bertpt.device import choose_device
 from bertpt.errors import InputError
 from bertpt.evaluation.mlm import require_rows
-from bertpt.model.folder import find_model, load_weights
+from bertpt.model.bert import BertForPreTraining
+from bertpt.model.folder import MLM_HEAD, find_model, load_model
 
 MASK = "[MASK]"
 
@@ -29,7 +30,9 @@ class MaskFiller:
         folder = find_model(model_path)
         self.tokenizer = tokenizer.load(folder)
         self._device = choose_device(device)
-        self._model = load_weights(folder).to(self._device)
+        self._model, account = load_model(BertForPreTraining, folder)
+        account.require(MLM_HEAD, folder)
+        self._model.to(self._device)
         require_rows(self._model.config, len(self.tokenizer.vocab), folder)
 
     @torch.no_grad()

@@ -1,5 +1,6 @@
 """The eval-mlm stage: how well a model predicts held-out examples, beside simple baselines."""
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from bertpt.data.dataset import DataFolder
 from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import InputError, MismatchError
 from bertpt.model.bert import BertForPreTraining, BertOutput
-from bertpt.model.folder import find_model, load_weights
+from bertpt.model.folder import MLM_HEAD, NSP_HEAD, find_model, load_model
 from bertpt.model.losses import NO_LABEL
 from bertpt.progress import Progress
 
@@ -52,13 +53,21 @@ def eval_mlm(
         raise InputError(f"{data_path} holds no {config.split} examples; try --split train")
     require_same_tokenizer(folder, data)
     where = choose_device(config.device)
-    model = load_weights(folder).to(where)
+    model, account = load_model(BertForPreTraining, folder)
+    account.require(MLM_HEAD, folder)
     require_rows(model.config, len(data.tokenizer.vocab), folder)
-    require_positions(model.config, data)
-    batches = in_order(examples, batch_size=config.batch_size, pad_id=data.tokenizer.pad_id)
+    require_sequences(model.config, data)
+    batches: Iterable[Batch] = in_order(
+        examples, batch_size=config.batch_size, pad_id=data.tokenizer.pad_id
+    )
+    if str(account):
+        progress.log(f"{folder}: {account}")
+    if account.lacks(NSP_HEAD):
+        progress.log("the model has no NSP head, so NSP is left out")
+        batches = map(_without_pairs, batches)
     with progress.bar("evaluating", unit="example", total=len(examples)) as bar:
         result = evaluate(
-            model,
+            model.to(where),
             _counted(batches, bar),
             mask_id=data.tokenizer.mask_id,
             precision=choose_precision(config.precision, where),
@@ -70,6 +79,11 @@ def _counted(batches: Iterable[Batch], bar: Any) -> Iterable[Batch]:
     for batch in batches:
         yield batch
         bar.update(len(batch.lengths))
+
+
+def _without_pairs(batch: Batch) -> Batch:
+    none = torch.full_like(batch.next_sentence_labels, NO_LABEL)
+    return dataclasses.replace(batch, next_sentence_labels=none)
 
 
 def require_same_tokenizer(folder: Path, data: DataFolder) -> None:
@@ -99,11 +113,11 @@ def require_rows(shape: BertConfig, num_ids: int, folder: Path) -> None:
         )
 
 
-def require_positions(shape: BertConfig, data: DataFolder) -> None:
-    """Checks that a model can read sequences as long as the data's.
+def require_sequences(shape: BertConfig, data: DataFolder) -> None:
+    """Checks that a model can read sequences as long as the data's, and both their segments.
 
     Raises:
-        MismatchError: it cannot; the message names both lengths.
+        MismatchError: it cannot; the message names both numbers.
     """
     seq_len, positions = data.settings.seq_len, shape.max_position_embeddings
     if seq_len > positions:
@@ -111,6 +125,11 @@ def require_positions(shape: BertConfig, data: DataFolder) -> None:
             f"{data.path} has sequences of {seq_len} tokens, but the model has {positions} "
             f"positions; pretrain with --max-position-embeddings {seq_len}, or build the data with "
             f"--seq-len {positions}"
+        )
+    if shape.type_vocab_size < 2:
+        raise MismatchError(
+            f"{data.path} has pairs of 2 segments, but the model has type_vocab_size "
+            f"{shape.type_vocab_size}"
         )
 
 

@@ -7,6 +7,8 @@ Dimensions: B examples, L tokens in the longest, H hidden_size, N heads, D = H /
 P predicted positions in the whole batch.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -14,6 +16,15 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from bertpt.config import BertConfig
+from bertpt.model.folder import FolderModule
+
+# hidden_act as config.json spells it; the two last are one function, tanh's approximation.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "relu": F.relu,
+    "gelu_new": partial(F.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+}
 
 
 class BertEmbeddings(nn.Module):
@@ -45,20 +56,25 @@ class BertSelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
         self.dropout_prob = config.attention_probs_dropout_prob
 
-    def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+    def forward(
+        self, hidden: Tensor, attention_mask: Tensor, *, output_attentions: bool
+    ) -> tuple[Tensor, Tensor | None]:
         query, key, value = (
             projection(hidden).unflatten(-1, (self.num_attention_heads, -1)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
         )  # (B, N, L, D) each
-        mixed = F.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=attention_mask,
-            # This function, unlike nn.Dropout, does not know about eval().
-            dropout_p=self.dropout_prob if self.training else 0.0,
-        )
-        return mixed.transpose(1, 2).flatten(-2)  # (B, L, H)
+        # The fused function, unlike nn.Dropout, does not know about eval().
+        dropout = self.dropout_prob if self.training else 0.0
+        attention = None
+        if output_attentions:  # which the fused function never holds in one piece
+            scores = query @ key.mT / query.shape[-1] ** 0.5  # (B, N, L, L)
+            attention = scores.masked_fill(~attention_mask, -torch.inf).softmax(dim=-1)
+            mixed = F.dropout(attention, dropout) @ value
+        else:
+            mixed = F.scaled_dot_product_attention(
+                query, key, value, attn_mask=attention_mask, dropout_p=dropout
+            )
+        return mixed.transpose(1, 2).flatten(-2), attention  # (B, L, H)
 
 
 class BertResidualOutput(nn.Module):
@@ -82,8 +98,11 @@ class BertAttention(nn.Module):
         self.self = BertSelfAttention(config)
         self.output = BertResidualOutput(config.hidden_size, config)
 
-    def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
-        return self.output(self.self(hidden, attention_mask), hidden)
+    def forward(
+        self, hidden: Tensor, attention_mask: Tensor, *, output_attentions: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        mixed, attention = self.self(hidden, attention_mask, output_attentions=output_attentions)
+        return self.output(mixed, hidden), attention
 
 
 class BertIntermediate(nn.Module):
@@ -92,9 +111,10 @@ class BertIntermediate(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.activation = ACTIVATIONS[config.hidden_act]
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return F.gelu(self.dense(hidden))
+        return self.activation(self.dense(hidden))
 
 
 class BertLayer(nn.Module):
@@ -106,9 +126,13 @@ class BertLayer(nn.Module):
         self.intermediate = BertIntermediate(config)
         self.output = BertResidualOutput(config.intermediate_size, config)
 
-    def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
-        hidden = self.attention(hidden, attention_mask)
-        return self.output(self.intermediate(hidden), hidden)
+    def forward(
+        self, hidden: Tensor, attention_mask: Tensor, *, output_attentions: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        hidden, attention = self.attention(
+            hidden, attention_mask, output_attentions=output_attentions
+        )
+        return self.output(self.intermediate(hidden), hidden), attention
 
 
 class BertEncoder(nn.Module):
@@ -118,10 +142,26 @@ class BertEncoder(nn.Module):
         super().__init__()
         self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
 
-    def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+    def forward(
+        self,
+        hidden: Tensor,
+        attention_mask: Tensor,
+        *,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]:
+        """Returns the last hidden states, all of them, and all attentions, as was asked for."""
+        hidden_states, attentions = [hidden], []
         for layer in self.layer:
-            hidden = layer(hidden, attention_mask)
-        return hidden
+            hidden, attention = layer(hidden, attention_mask, output_attentions=output_attentions)
+            if output_hidden_states:
+                hidden_states.append(hidden)
+            attentions.append(attention)
+        return (
+            hidden,
+            tuple(hidden_states) if output_hidden_states else None,
+            tuple(attentions) if output_attentions else None,
+        )
 
 
 class BertPooler(nn.Module):
@@ -141,24 +181,66 @@ class BertPooler(nn.Module):
         return torch.tanh(self.dense(pooled))  # (B, H)
 
 
-class BertModel(nn.Module):
+class BertModelOutput(NamedTuple):
+    """What the encoder gives.
+
+    Attributes:
+        last_hidden_state: the last layer's output. (B, L, H)
+        pooler_output: one vector for each example. (B, H)
+        hidden_states: where asked for, the embeddings and each layer's output. (B, L, H) each
+        attentions: where asked for, how much each token looks at each other, by layer, before
+            dropout. (B, N, L, L) each
+    """
+
+    last_hidden_state: Tensor
+    pooler_output: Tensor
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+class BertModel(FolderModule):
     """Embeddings, encoder and pooler: what remains when the pretraining heads are taken off."""
+
+    name_prefix = "bert."  # of its parameters in BertForPreTraining
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
+        self.config = config
         self.embeddings = BertEmbeddings(config)
         self.encoder = BertEncoder(config)
         self.pooler = BertPooler(config)
 
     def forward(
-        self, input_ids: Tensor, token_type_ids: Tensor, lengths: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Returns the encoder's output (B, L, H) and the pooled vectors (B, H)."""
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None = None,
+        lengths: Tensor | None = None,
+        *,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> BertModelOutput:
+        """Runs the encoder.
+
+        Args:
+            input_ids: padded at the end with anything. (B, L)
+            token_type_ids: 0 or 1; `None` means 0 everywhere. (B, L)
+            lengths: tokens in each example; `None` means that nothing is padding. (B,)
+            output_hidden_states: give the hidden states of every layer as well.
+            output_attentions: give the attentions of every layer as well.
+        """
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(input_ids)
+        if lengths is None:
+            lengths = torch.full_like(input_ids[:, 0], input_ids.shape[1])
         # From lengths, never from ids: a corrupted id must not hide its own position.
         real = _real_tokens(lengths, input_ids.shape[1])
-        hidden = self.embeddings(input_ids, token_type_ids)
-        hidden = self.encoder(hidden, real[:, None, None, :])
-        return hidden, self.pooler(hidden, lengths)
+        hidden, hidden_states, attentions = self.encoder(
+            self.embeddings(input_ids, token_type_ids),
+            real[:, None, None, :],
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+        )
+        return BertModelOutput(hidden, self.pooler(hidden, lengths), hidden_states, attentions)
 
 
 def _real_tokens(lengths: Tensor, length: int) -> Tensor:
@@ -167,15 +249,16 @@ def _real_tokens(lengths: Tensor, length: int) -> Tensor:
 
 
 class BertPredictionHeadTransform(nn.Module):
-    """Dense, GELU, LayerNorm, before the decoder."""
+    """Dense, activation, LayerNorm, before the decoder."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACTIVATIONS[config.hidden_act]
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.LayerNorm(F.gelu(self.dense(hidden)))
+        return self.LayerNorm(self.activation(self.dense(hidden)))
 
 
 class BertLMPredictionHead(nn.Module):
@@ -209,15 +292,19 @@ class BertOutput(NamedTuple):
         pooler_output: one vector for each example. (B, H)
         prediction_logits: scores of the vocabulary at the predicted positions. (P, V)
         seq_relationship_logits: scores of "B follows A" and "B is random". (B, 2)
+        hidden_states: as in `BertModelOutput`.
+        attentions: as in `BertModelOutput`.
     """
 
     last_hidden_state: Tensor
     pooler_output: Tensor
     prediction_logits: Tensor
     seq_relationship_logits: Tensor
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
 
 
-class BertForPreTraining(nn.Module):
+class BertForPreTraining(FolderModule):
     """BERT with both pretraining heads; `bertpt.model.initialization` gives it starting values."""
 
     def __init__(self, config: BertConfig) -> None:
@@ -229,23 +316,38 @@ class BertForPreTraining(nn.Module):
     def forward(
         self,
         input_ids: Tensor,
-        token_type_ids: Tensor,
-        lengths: Tensor,
-        masked_positions: Tensor,
+        token_type_ids: Tensor | None = None,
+        lengths: Tensor | None = None,
+        masked_positions: Tensor | None = None,
+        *,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
     ) -> BertOutput:
         """Runs the encoder on all tokens, and the MLM head at the predicted positions only.
 
         Args:
             input_ids: padded at the end with anything. (B, L)
-            token_type_ids: 0 or 1. (B, L)
-            lengths: tokens in each example. (B,)
-            masked_positions: indices into the flattened (B * L). (P,)
+            token_type_ids: 0 or 1; `None` means 0 everywhere. (B, L)
+            lengths: tokens in each example; `None` means that nothing is padding. (B,)
+            masked_positions: indices into the flattened (B * L); `None` means all of them. (P,)
+            output_hidden_states: give the hidden states of every layer as well.
+            output_attentions: give the attentions of every layer as well.
         """
-        hidden, pooled = self.bert(input_ids, token_type_ids, lengths)
-        predicted = hidden.flatten(0, 1)[masked_positions]  # (P, H)
+        encoded = self.bert(
+            input_ids,
+            token_type_ids,
+            lengths,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+        )
+        predicted = encoded.last_hidden_state.flatten(0, 1)  # (B * L, H)
+        if masked_positions is not None:
+            predicted = predicted[masked_positions]  # (P, H)
         return BertOutput(
-            last_hidden_state=hidden,
-            pooler_output=pooled,
+            last_hidden_state=encoded.last_hidden_state,
+            pooler_output=encoded.pooler_output,
             prediction_logits=self.cls.predictions(predicted),
-            seq_relationship_logits=self.cls.seq_relationship(pooled),
+            seq_relationship_logits=self.cls.seq_relationship(encoded.pooler_output),
+            hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
         )

@@ -1,129 +1,365 @@
 """Hugging Face model folders: config.json and model.safetensors, every weight accounted for."""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertpt import files
 from bertpt.config import BertConfig
-from bertpt.errors import InputError, OutputError
-from bertpt.model.bert import BertForPreTraining
+from bertpt.errors import InputError
+from bertpt.model.initialization import make_published
+from bertpt.model.tensors import load_tensors, save_tensors
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 WEIGHTS = "model.safetensors"
+SHARDS = "model.safetensors.index.json"
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+# Names below are those in a BertForPreTraining.
+
 # Names that may stand in a file beside the tensor that they are tied to.
 TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
+POSITIONS = "bert.embeddings.position_embeddings.weight"
+# Constants that transformers before 4.31 wrote among the weights.
+BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
+
+POOLER, MLM_HEAD, NSP_HEAD = "pooler", "MLM head", "NSP head"
+# What a folder may lack as a whole, by the beginning of its names.
+PARTS = {POOLER: "bert.pooler.", MLM_HEAD: "cls.predictions.", NSP_HEAD: "cls.seq_relationship."}
+# What the classes of transformers have of these; others have the encoder alone.
+PARTS_OF_CLASS = {
+    "BertForPreTraining": (POOLER, MLM_HEAD, NSP_HEAD),
+    "BertForMaskedLM": (MLM_HEAD,),
+    "BertForNextSentencePrediction": (POOLER, NSP_HEAD),
+    "BertForSequenceClassification": (POOLER,),
+    "BertForMultipleChoice": (POOLER,),
+}
 
 # What a BERT's config.json may ask for, and this model has only one of.
-ONLY = {"tie_word_embeddings": True, "position_embedding_type": "absolute", "is_decoder": False}
+ONLY = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+
+AT_MOST = 10  # names that a message lists of one kind
+Model = TypeVar("Model", bound="FolderModule")
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of every tensor of a folder and of a model, by the names of each.
+
+    Attributes:
+        loaded: parameters of the model that the folder has.
+        tied: tensors of the folder that repeat another, as they should.
+        new: parameters of parts that the folder lacks as a whole, newly initialised.
+        left_out: tensors of the folder that the model has no place for: a task's head, constants.
+    """
+
+    loaded: tuple[str, ...]
+    tied: tuple[str, ...]
+    new: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+    def lacks(self, part: str) -> bool:
+        """Whether the folder lacks one of `PARTS`."""
+        return any(_is_of(part, name) for name in self.new)
+
+    def require(self, part: str, folder: Path) -> None:
+        """Checks that the folder has one of `PARTS`.
+
+        Raises:
+            InputError: it has not.
+        """
+        if self.lacks(part):
+            raise InputError(
+                f"{folder} has no {part} ({PARTS[part]}*); bertpt pretrain DATA --init-from "
+                f"{folder} would train one"
+            )
+
+    def __str__(self) -> str:
+        """What is not as in a folder of our own, in one line; empty where there is nothing."""
+        # That an encoder has no place for the pretraining heads goes without saying.
+        foreign = [name for name in self.left_out if not any(_is_of(p, name) for p in PARTS)]
+        told = [f"left out {_listed(foreign)}"] if foreign else []
+        for part in PARTS:
+            if self.lacks(part):
+                names = _listed(name for name in self.new if _is_of(part, name))
+                told.append(f"no {part}, so {names} is newly initialised")
+        return "; ".join(told)
+
+
+class FolderModule(nn.Module):
+    """A module that a Hugging Face folder can hold; it is made from a `BertConfig`."""
+
+    config: BertConfig
+    name_prefix: ClassVar[str] = ""
+
+    @classmethod
+    def from_folder(cls, path: str | Path, *, new_heads: bool = False) -> "Self":
+        """Loads a model, in eval mode, on the CPU, in float32.
+
+        Args:
+            path: a run, a checkpoint, or a folder that transformers saved from a BERT of any class.
+            new_heads: start a pooler or a head that the folder lacks anew, as published.
+
+        Raises:
+            InputError: the folder is damaged or is no BERT's, a weight is missing, unexpected or of
+                another shape, or a head is missing and `new_heads` is off.
+        """
+        folder = find_model(Path(path))
+        model, account = load_model(cls, folder)
+        if account.new and not new_heads:
+            raise InputError(
+                f"{folder} lacks {_listed(account.new)}; new_heads=True starts them anew"
+            )
+        return model
+
+    def save_folder(self, path: str | Path) -> None:
+        """Writes config.json and model.safetensors, which transformers opens, into a folder.
+
+        The folder is made where there is none. A tokenizer is saved beside them with its own
+        `save`.
+        """
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        # A tied parameter has one name here, so it is stored once.
+        weights = {name: p.detach().cpu().contiguous() for name, p in self.named_parameters()}
+        save_tensors(folder / WEIGHTS, weights)
+        files.write_json(
+            folder / "config.json",
+            {
+                "architectures": [type(self).__name__],
+                "model_type": "bert",
+                "tie_word_embeddings": True,
+                "dtype": "float32",
+                **self.config.to_dict(),
+            },
+        )
+
+
+# ------------------------------------------------------------------------------------------- load
 
 
 def find_model(path: Path) -> Path:
     """The model folder that MODEL means: a run's newest, or the folder itself.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or only a pickle.
     """
     if not path.is_dir():
         raise InputError(f"no such model folder: {path}")
     for folder in (path, path / "model"):
-        if (folder / WEIGHTS).is_file() and (folder / "config.json").is_file():
+        if (folder / "config.json").is_file() and _has_weights(folder):
             return folder
-    raise InputError(f"{path} holds no config.json with {WEIGHTS}, and no model/ that does")
+    if any((path / name).is_file() for name in PICKLES):
+        raise InputError(f"{path} holds a pickle only, which can run any code; {_convert(path)}")
+    there = {"config.json": (path / "config.json").is_file(), WEIGHTS: _has_weights(path)}
+    lost = " with ".join(name for name in there if not there[name])
+    raise InputError(f"{path} holds no {lost}, and no model/ that does")
 
 
-def save_weights(folder: Path, model: BertForPreTraining) -> None:
-    """Writes config.json and model.safetensors into a folder; tied tensors are stored once."""
-    weights = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
-    save_tensors(folder / WEIGHTS, weights)
-    files.write_json(
-        folder / "config.json",
-        {
-            "architectures": ["BertForPreTraining"],
-            "model_type": "bert",
-            "tie_word_embeddings": True,
-            "dtype": "float32",
-            **model.config.to_dict(),
-        },
+def _has_weights(folder: Path) -> bool:
+    return (folder / WEIGHTS).is_file() or (folder / SHARDS).is_file()
+
+
+def _convert(folder: Path) -> str:
+    """How to turn a pickle into safetensors."""
+    config = folder / "config.json"
+    stored = files.read_json(config) if config.is_file() else {}
+    kind = (stored.get("architectures") or ["BertForPreTraining"])[0]
+    return (
+        f'convert it if you trust it: python -c "from transformers import {kind} as M; '
+        f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
     )
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Writes a safetensors file.
+def load_model(
+    kind: type[Model], folder: Path, generator: torch.Generator | None = None
+) -> tuple[Model, Account]:
+    """Makes the model that a folder describes, in eval mode on the CPU, with its weights.
 
-    Raises:
-        OutputError: it cannot be written, the disk being full, say.
-    """
-    try:
-        safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
-    except (OSError, SafetensorError) as error:
-        raise OutputError(f"cannot write {path.name}: {error}") from error
-
-
-def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Reads a safetensors file.
-
-    Raises:
-        InputError: it is missing or damaged.
-    """
-    try:
-        return safetensors.torch.load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-
-
-def load_weights(folder: Path) -> BertForPreTraining:
-    """Makes the model that a folder describes, with its weights, in eval mode on the CPU.
+    Args:
+        kind: BertForPreTraining or BertModel.
+        folder: as `find_model` gives it.
+        generator: draws the values of a head that the folder lacks.
 
     Raises:
         InputError: the folder is damaged, is no BERT, or a weight is missing, unexpected or of
             another shape; the message lists them.
     """
-    config = read_config(folder / "config.json")
-    tensors = load_tensors(folder / WEIGHTS)
-    model = BertForPreTraining(config)
-    parameters = dict(model.named_parameters())
-    _check_names(folder, parameters, tensors)
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(tensors[name])
-    return model.eval()
+    model = kind(read_config(folder))
+    account = load_into(model, folder, generator)
+    return model.eval(), account
 
 
-def _check_names(folder: Path, parameters: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    problems = []
-    if missing := sorted(parameters.keys() - tensors.keys()):
-        problems.append(f"missing {', '.join(missing)}")
-    if unexpected := sorted(tensors.keys() - parameters.keys() - TIED.keys()):
-        problems.append(f"unexpected {', '.join(unexpected)}")
-    problems += [
-        f"{name} is {list(tensor.shape)}, not {list(parameters[name].shape)}"
-        for name, tensor in sorted(tensors.items())
-        if name in parameters and tensor.shape != parameters[name].shape
+def load_into(
+    model: FolderModule,
+    folder: Path,
+    generator: torch.Generator | None = None,
+    *,
+    extend_positions: bool = False,
+) -> Account:
+    """Puts the weights of a folder into a model, every one of them accounted for.
+
+    Args:
+        model: of the folder's shape.
+        folder: as `find_model` gives it.
+        generator: draws the values of parts that the folder lacks, as published.
+        extend_positions: where the model has more positions than the folder, repeat the folder's
+            (row i is row i modulo their number, as in Longformer, Beltagy et al., 2020), so
+            inputs of the old length give the same output.
+
+    Raises:
+        InputError: the folder is damaged, or a weight is missing, unexpected or of another shape;
+            the message lists them. The model is then as it was.
+    """
+    config, stored = files.read_json(folder / "config.json"), _stored_tensors(folder)
+    parameters = {model.name_prefix + name: p for name, p in model.named_parameters()}
+    own_names = tuple({name.partition(".")[0] + "." for name in parameters})
+    if extend_positions and POSITIONS in stored:
+        rows = torch.arange(model.config.max_position_embeddings) % len(stored[POSITIONS])
+        stored[POSITIONS] = stored[POSITIONS][rows]
+
+    new = {name for part in _lacking(config, stored) for name in parameters if _is_of(part, name)}
+    tied = {name for name in TIED if name in stored and name.startswith(own_names)}
+    loaded = stored.keys() & parameters.keys()
+    left_out = stored.keys() - loaded - tied
+    unexpected = {name for name in left_out if name.startswith(own_names)} - set(BUFFERS)
+    problems = [
+        *_list_of("missing", parameters.keys() - loaded - new),
+        *_list_of("unexpected", unexpected),
+        *_faults({name: stored[name] for name in loaded}, parameters),
     ]
-    if not problems:
-        problems = [
-            f"{name} differs from {other}, to which it should be tied"
-            for name, other in TIED.items()
-            if name in tensors and not torch.equal(tensors[name], tensors[other])
-        ]
+    if problems and left_out - unexpected:
+        problems.append(f"unknown {_listed(left_out - unexpected)}")
+    if not problems and "cls." in own_names:
+        problems = _untied(config, stored)
     if problems:
-        raise InputError(f"{folder / WEIGHTS} does not fit its config.json: {'; '.join(problems)}")
+        raise InputError(f"{folder} does not fit its config.json: {'; '.join(problems)}")
+
+    with torch.no_grad():
+        for name in loaded:
+            parameters[name].copy_(stored[name])
+    make_published(
+        [(name, parameter) for name, parameter in parameters.items() if name in new],
+        model.config.initializer_range,
+        generator or torch.Generator().manual_seed(0),
+    )
+    return Account(*(tuple(sorted(names)) for names in (loaded, tied, new, left_out)))
 
 
-def read_config(path: Path) -> BertConfig:
-    """Reads a Hugging Face config.json.
+def _stored_tensors(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a folder, of one file or several, under BertForPreTraining's names."""
+    if (folder / WEIGHTS).is_file():
+        tensors = load_tensors(folder / WEIGHTS)
+    else:
+        tensors = _load_shards(folder)
+    named: dict[str, Tensor] = {}
+    # A folder of BertModel has its parameters without the prefix.
+    is_bare = not any(name.startswith("bert.") for name in tensors)
+    for old, tensor in tensors.items():
+        # as Google's TensorFlow named them, and transformers' first conversions
+        name = old.replace("LayerNorm.gamma", "LayerNorm.weight")
+        name = name.replace("LayerNorm.beta", "LayerNorm.bias")
+        if is_bare and name.startswith(("embeddings.", "encoder.", "pooler.")):
+            name = f"bert.{name}"
+        if name in named:
+            raise InputError(f"{folder} has {name} twice, once as {old}")
+        named[name] = tensor
+    return named
+
+
+def _load_shards(folder: Path) -> dict[str, Tensor]:
+    """Reads the files that an index lists, each tensor from where the index says it is."""
+    index = folder / SHARDS
+    places = files.read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(f, str) for f in places.values()):
+        raise InputError(f"{index} has no weight_map")
+    shards = {name: load_tensors(_beside(index, name)) for name in sorted(set(places.values()))}
+    if lost := sorted(name for name, shard in places.items() if name not in shards[shard]):
+        raise InputError(f"{index}: {_listed(lost)} is not in the file it names")
+    unlisted = {name for tensors in shards.values() for name in tensors} - places.keys()
+    if unlisted:
+        raise InputError(f"{index} does not list {_listed(unlisted)}, which its files hold")
+    return {name: shards[shard][name] for name, shard in places.items()}
+
+
+def _beside(index: Path, name: str) -> Path:
+    if Path(name).name != name:
+        raise InputError(f"{index} names {name}, which is not a file beside it")
+    return index.with_name(name)
+
+
+# ------------------------------------------------------------------------------------------ check
+
+
+def _lacking(config: Mapping[str, Any], stored: Mapping[str, Tensor]) -> list[str]:
+    """The parts of which a folder has nothing, and need not have anything."""
+    present = {part for part in PARTS if any(_is_of(part, name) for name in stored)}
+    for name in config.get("architectures") or ():
+        present.update(PARTS_OF_CLASS.get(name, ()))
+    if NSP_HEAD in present:  # which reads the pooler's output
+        present.add(POOLER)
+    return [part for part in PARTS if part not in present]
+
+
+def _is_of(part: str, name: str) -> bool:
+    return name.startswith(PARTS[part])
+
+
+def _faults(stored: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter]) -> list[str]:
+    faults = []
+    for name, tensor in sorted(stored.items()):
+        if tensor.shape != parameters[name].shape:
+            shapes = f"{list(tensor.shape)}, not {list(parameters[name].shape)}"
+            faults.append(f"{name} is {shapes}")
+        elif not tensor.is_floating_point():
+            faults.append(f"{name} is {str(tensor.dtype).removeprefix('torch.')}, no float")
+        elif not tensor.isfinite().all():
+            faults.append(f"{name} holds a number that is not finite")
+    return faults
+
+
+def _untied(config: Mapping[str, Any], stored: Mapping[str, Tensor]) -> list[str]:
+    """What speaks against a decoder that is tied to the word embeddings."""
+    way_out = (
+        "; bertpt's BERT ties them (to use the encoder alone, save it with transformers' BertModel)"
+    )
+    has_head = any(_is_of(MLM_HEAD, name) for name in stored)
+    if has_head and config.get("tie_word_embeddings") is False:
+        return [f"tie_word_embeddings is False, the decoder has weights of its own{way_out}"]
+    return [
+        f"{name} differs from {other}{way_out}"
+        for name, other in TIED.items()
+        if name in stored and not torch.equal(stored[name], stored[other])
+    ]
+
+
+def _list_of(kind: str, names: Iterable[str]) -> list[str]:
+    return [f"{kind} {_listed(names)}"] if names else []
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = sorted(names)
+    more = f" and {len(names) - AT_MOST} more" if len(names) > AT_MOST else ""
+    return ", ".join(names[:AT_MOST]) + more
+
+
+def read_config(folder: Path) -> BertConfig:
+    """Reads a folder's config.json.
 
     Raises:
         InputError: it is not a BERT's, or asks for something that this model has not.
     """
-    stored = files.read_json(path)
+    path = folder / "config.json"
+    stored: dict[str, Any] = files.read_json(path)
     if stored.get("model_type") != "bert":
         raise InputError(f"{path} is of model type {stored.get('model_type')}, not bert")
     for name, value in ONLY.items():
@@ -132,4 +368,6 @@ def read_config(path: Path) -> BertConfig:
                 f"{path}: {name} is {stored[name]!r}; bertpt's BERT has {value!r} only"
             )
     known = {name: stored[name] for name in BertConfig.__dataclass_fields__ if name in stored}
+    if known.get("pad_token_id", 0) is None:  # transformers may have none
+        del known["pad_token_id"]
     return BertConfig.read(known, path)

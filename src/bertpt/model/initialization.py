@@ -1,48 +1,51 @@
 """Starting values of the weights: as published, or mimetic."""
 
 import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 
-from bertpt.model.bert import BertForPreTraining, BertLayer
+if TYPE_CHECKING:
+    from bertpt.model.bert import BertForPreTraining, BertLayer
 
 POSITION_STD = 0.04
 
 
-def initialize(model: BertForPreTraining, init: str, generator: torch.Generator) -> None:
+def initialize(model: "BertForPreTraining", init: str, generator: torch.Generator) -> None:
     """Gives every parameter its starting value, in place.
 
     Args:
         model: on any device; the values are drawn on the CPU, so they do not depend on it.
-        init: "published" (weights from a normal distribution of standard deviation
-            `initializer_range` cut off at two of them, biases 0, LayerNorm 1, as
-            google-research/bert does) or "mimetic" (that, then `make_mimetic`).
+        init: "published" (`make_published`) or "mimetic" (that, then `make_mimetic`).
         generator: decides the draws.
     """
-    std = model.config.initializer_range
-    for module in model.modules():
-        if isinstance(module, nn.Linear):
-            nn.init.zeros_(module.bias)
-            if module is not model.cls.predictions.decoder:  # whose weight is the embedding's
-                _truncated_normal_(module.weight, std, generator)
-        elif isinstance(module, nn.Embedding):
-            _truncated_normal_(module.weight, std, generator)
-        elif isinstance(module, nn.LayerNorm):
-            nn.init.ones_(module.weight)
-            nn.init.zeros_(module.bias)
+    make_published(model.named_parameters(), model.config.initializer_range, generator)
     if init == "mimetic":
         make_mimetic(model, generator)
 
 
 @torch.no_grad()
-def _truncated_normal_(weight: Tensor, std: float, generator: torch.Generator) -> None:
-    drawn = torch.empty(weight.shape)
-    weight.copy_(nn.init.trunc_normal_(drawn, std=std, a=-2 * std, b=2 * std, generator=generator))
+def make_published(
+    parameters: Iterable[tuple[str, nn.Parameter]], std: float, generator: torch.Generator
+) -> None:
+    """Starts named parameters as google-research/bert does, in place.
+
+    Matrices come from a normal distribution cut off at two standard deviations; biases are 0,
+    LayerNorm's weights 1.
+    """
+    for name, parameter in parameters:
+        if parameter.ndim >= 2:
+            drawn = torch.empty(parameter.shape)
+            nn.init.trunc_normal_(drawn, std=std, a=-2 * std, b=2 * std, generator=generator)
+            parameter.copy_(drawn)
+        else:
+            parameter.fill_(1.0 if name.endswith("LayerNorm.weight") else 0.0)
 
 
 @torch.no_grad()
-def make_mimetic(model: BertForPreTraining, generator: torch.Generator) -> None:
+def make_mimetic(model: "BertForPreTraining", generator: torch.Generator) -> None:
     """Lets attention start where training would take it, in place.
 
     After Trockman and Kolter, "Mimetic Initialization of Self-Attention Layers" (2023): the
@@ -52,8 +55,8 @@ def make_mimetic(model: BertForPreTraining, generator: torch.Generator) -> None:
     """
     positions = model.bert.embeddings.position_embeddings.weight
     positions.copy_(sinusoids(*positions.shape, std=POSITION_STD))
-    for layer in model.bert.encoder.layer:
-        assert isinstance(layer, BertLayer)
+    for module in model.bert.encoder.layer:
+        layer = cast("BertLayer", module)
         attention = layer.attention.self
         head_size = model.config.hidden_size // model.config.num_attention_heads
         for start in range(0, model.config.hidden_size, head_size):

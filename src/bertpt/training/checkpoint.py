@@ -18,7 +18,8 @@ from bertpt.data.dataset import DataFolder
 from bertpt.data.tokenizer import Tokenizer
 from bertpt.errors import InputError, MismatchError, SettingError
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.folder import load_tensors, load_weights, save_tensors, save_weights
+from bertpt.model.folder import load_into
+from bertpt.model.tensors import load_tensors, save_tensors
 from bertpt.training.optimizer import load_optimizer_state, optimizer_state
 
 FORMAT = "bertpt-run"
@@ -186,7 +187,7 @@ class RunFolder:
         if not found:
             raise InputError(f"{self.path} holds no checkpoint yet; start again with --overwrite")
         newest = found[-1]
-        model.load_state_dict(load_weights(newest).state_dict())
+        load_into(model, newest)
         try:
             load_optimizer_state(optimizers, model, load_tensors(newest / OPTIMIZER))
             return TrainerState(**files.read_json(newest / STATE))
@@ -199,7 +200,7 @@ class RunFolder:
 def save_model(folder: Path, model: BertForPreTraining, tokenizer: Tokenizer) -> None:
     """Writes a Hugging Face model folder: weights, config, tokenizer."""
     tokenizer.save(folder)
-    save_weights(folder, model)
+    model.save_folder(folder)
 
 
 def is_run_folder(path: Path) -> bool:

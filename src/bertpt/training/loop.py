@@ -13,7 +13,7 @@ from bertpt.data.batches import TrainingExamples, collate, in_order
 from bertpt.data.dataset import DataFolder, Example
 from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import BertptError, InputError, SettingError
-from bertpt.evaluation.mlm import evaluate, require_positions
+from bertpt.evaluation.mlm import evaluate, require_sequences
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.initialization import initialize
 from bertpt.model.losses import loss_sums, pretraining_loss
@@ -100,7 +100,7 @@ class Trainer:
         shape = self.config.bert_config(
             vocab_size=len(tokenizer.vocab), pad_token_id=tokenizer.pad_id
         )
-        require_positions(shape, self.data)
+        require_sequences(shape, self.data)
         model = BertForPreTraining(shape)
         return model.to(self.device)
 
