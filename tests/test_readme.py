@@ -1,5 +1,6 @@
 """The README's commands and file tree against what is there."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def test_the_file_tree_lists_every_module_and_nothing_else():
 
 @pytest.mark.parametrize("block", [block for language, block in FENCED if language == "python"])
 def test_the_names_that_python_examples_import_exist(block):
-    compile(block, "README.md", "exec")
-    imports = [line for line in block.splitlines() if line.startswith(("from ", "import "))]
-    assert imports
-    exec("\n".join(imports), {})
+    tree = ast.parse(block)
+    tree.body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert tree.body
+    exec(compile(tree, "README.md", "exec"), {})

@@ -26,8 +26,8 @@ def build_data(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="A tokenizer.json, a vocab.txt or a folder with one, such as a MODEL; without it a "
-            "vocabulary is learned from the text.",
+            help="A tokenizer.json, a vocab.txt or a folder with one, such as a MODEL; without it "
+            "a vocabulary is learned from the text.",
             show_default=False,
         ),
     ] = None,

@@ -1,36 +1,58 @@
 """`bertpt fill-mask`."""
 
-from typing import Annotated
+from typing import Any
 
 import typer
 
 from bertpt.config import FillMaskConfig
+from bertpt.errors import InputError
 from bertpt_cli.options import Config, Json, Model, Quiet, takes_settings
-from bertpt_cli.output import percent, print_json, print_table
+from bertpt_cli.output import percent, print_error, print_json, print_table
+from bertpt_cli.texts import Texts, read_texts
 
 
 @takes_settings
 def fill_mask(
     model: Model,
-    texts: Annotated[
-        list[str],
-        typer.Argument(metavar="TEXT", help="Text with one [MASK] or more.", show_default=False),
-    ],
+    texts: Texts,
     config: FillMaskConfig,
     *,
     json: Json = False,
-    quiet: Quiet = False,  # noqa: ARG001  every command takes it
+    quiet: Quiet = False,
     config_file: Config = None,  # noqa: ARG001  its callback does the work
 ) -> None:
-    """Print the likeliest tokens for each [MASK]; with --json one object a text."""
+    """Print the likeliest tokens for each [MASK] in a text.
+
+    With --json, and for standard input, one JSON object a text. A text that cannot be filled is
+    one error line; the others still come out, and the exit status is 1.
+    """
     from bertpt.evaluation.fill_mask import MaskFiller
+    from bertpt.progress import Progress
 
     filler = MaskFiller(model, device=config.device)
-    for text in texts:
-        result = filler.fill(text, top_k=config.top_k)
-        if json:
-            print_json(result)
+    if filler.about_weights:
+        Progress(quiet=quiet).log(f"{model}: {filler.about_weights}")
+    failed = False
+    for text, where in read_texts(texts):
+        try:
+            result = filler.fill(
+                text, top_k=config.top_k, joint=config.joint, mask_word=config.mask_word
+            )
+        except InputError as error:
+            print_error(f"{where}{error}")
+            failed = True
             continue
-        for candidates in result["masks"]:
-            print_table((c["token"], percent(c["score"]), c["sequence"]) for c in candidates)
-            typer.echo()
+        if json or where:
+            print_json(result)
+        else:
+            _print_text(result)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _print_text(result: dict[str, Any]) -> None:
+    for candidates in result["masks"]:
+        print_table((c["token"], percent(c["score"]), c["sequence"]) for c in candidates)
+        typer.echo()
+    if "sequence" in result:
+        typer.echo(f"{result['sequence']}  {percent(result['score'])}\n")

@@ -1,6 +1,5 @@
 """The `bertpt` command: registers the subcommands, and turns errors into one line and a status."""
 
-import contextlib
 import signal
 import sys
 from typing import Annotated, Any
@@ -11,7 +10,8 @@ from typer.exceptions import TyperException
 
 import bertpt
 from bertpt.errors import BertptError
-from bertpt_cli import build_data, eval_mlm, fill_mask, inspect, pretrain, train_tokenizer
+from bertpt_cli import build_data, encode, eval_mlm, fill_mask, inspect, pretrain, train_tokenizer
+from bertpt_cli.output import print_error
 
 
 class OneLineErrors(TyperGroup):
@@ -47,9 +47,7 @@ def _terminated(*_: object) -> None:
 
 
 def _fail(message: str, status: int) -> int:
-    # A closed standard error must not turn a clear failure into another one.
-    with contextlib.suppress(OSError):
-        print(f"error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    print_error(message)
     return status
 
 
@@ -97,3 +95,4 @@ app.command("inspect")(inspect.inspect)
 app.command("pretrain")(pretrain.pretrain)
 app.command("eval-mlm")(eval_mlm.eval_mlm)
 app.command("fill-mask")(fill_mask.fill_mask)
+app.command("encode")(encode.encode)

@@ -66,7 +66,7 @@ NUMBERS = {int: ("N", "a whole number"), float: ("X", "a number")}
 
 
 def _option(field: "dataclasses.Field[Any]", kind: Any) -> Any:
-    metavar: str | None = "|".join(field.metadata["choices"]) or None
+    metavar: str | None = "|".join(field.metadata["choices"]) or field.metadata["metavar"]
     parser = None
     for number, (letter, words) in NUMBERS.items():
         if kind in (number, number | None):

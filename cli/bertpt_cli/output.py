@@ -1,15 +1,41 @@
 """Results on standard output: text for people, or JSON."""
 
+import contextlib
 import json
+import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Prints one JSON object on one line."""
     typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def print_vectors(described: Mapping[str, Any], vectors: "np.ndarray") -> None:
+    """Prints one JSON object: what is described, and its embedding, or one for each token."""
+    name = "embedding" if vectors.ndim == 1 else "embeddings"
+    start = json.dumps(described, ensure_ascii=False).removesuffix("}")
+    typer.echo(f'{start}, "{name}": {_numbers(vectors)}}}')
+
+
+def _numbers(array: "np.ndarray") -> str:
+    if array.ndim > 1:
+        return "[" + ", ".join(map(_numbers, array)) + "]"
+    # Nine digits give a float32 back; json would write the seventeen of a float64.
+    return "[" + ", ".join([f"{number:.9g}" for number in array.tolist()]) + "]"
+
+
+def print_error(message: str) -> None:
+    """Prints an error as one line on standard error."""
+    # A closed standard error must not turn a clear failure into another one.
+    with contextlib.suppress(OSError):
+        print(f"error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
 
 
 def print_table(rows: Iterable[Iterable[object]]) -> None:

@@ -34,7 +34,7 @@ def pretrain(
     quiet: Quiet = False,
     config_file: Config = None,  # noqa: ARG001  its callback does the work
 ) -> None:
-    """Train a BERT from scratch on a data folder, with MLM and NSP.
+    """Train a BERT on a data folder, with MLM and NSP: from scratch, or on from another.
 
     RUN/model is a Hugging Face model folder: transformers opens it, and so do eval-mlm and
     fill-mask. RUN/metrics.jsonl has the losses of every logged step.

@@ -33,11 +33,12 @@ def setting(
     help: str,  # noqa: A002
     *,
     choices: tuple[str, ...] = (),
+    metavar: str | None = None,
     **limits: float,
 ) -> T:
     """Declares a dataclass field that knows its help and its range (the words of `LIMITS`)."""
     assert limits.keys() <= LIMITS.keys(), limits
-    metadata = {"help": help, "choices": choices, **limits}
+    metadata = {"help": help, "choices": choices, "metavar": metavar, **limits}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -224,6 +225,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "init": "mimetic",
         "optimizer": "muon",
         "learning_rate": 1e-3,
+        "muon_learning_rate": 0.02,
         "warmup": 0.05,
         "weight_decay": 0.01,
         "dropout": 0.0,
@@ -232,12 +234,21 @@ RECIPES: dict[str, dict[str, Any]] = {
         "init": "published",
         "optimizer": "adamw",
         "learning_rate": 1e-4,
+        "muon_learning_rate": 0.02,
         "warmup": 0.01,
         "weight_decay": 0.01,
         "dropout": 0.1,
     },
 }
+# Rates that weights which have learned something already survive, whatever the recipe.
+RATES_WITH_INIT_FROM = {"learning_rate": 1e-4, "muon_learning_rate": 2e-3}
 DEFAULT_EPOCHS = 10
+DEFAULT_SHAPE = {"model": "mini", "max_position_embeddings": 512, "pooler": "cls"}
+# What the model of --init-from decides.
+SHAPE = (
+    *("model", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    *("max_position_embeddings", "pooler", "init"),
+)
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("auto", "float32", "bfloat16")
 SPLITS = ("train", "valid")
@@ -251,11 +262,11 @@ def _by_recipe(name: str) -> str:
 class PretrainConfig(Settings):
     """How a model is trained. Where a field is None, `resolve` fills in the recipe's value."""
 
-    model: str = setting(
-        "mini",
+    model: str | None = setting(
+        None,
         "Size, in layers/width: "
         + ", ".join(f"{name} {layers}/{width}" for name, (layers, width) in MODEL_SIZES.items())
-        + ".",
+        + " (default: mini).",
         choices=tuple(MODEL_SIZES),
     )
     hidden_size: int | None = setting(None, "Width, instead of the size's.", at_least=1)
@@ -266,13 +277,25 @@ class PretrainConfig(Settings):
     intermediate_size: int | None = setting(
         None, "Feed-forward width (default: 4 x width).", at_least=1
     )
-    max_position_embeddings: int = setting(
-        512, "Longest sequence that the model can read, in tokens.", at_least=1
+    max_position_embeddings: int | None = setting(
+        None, "Longest sequence that the model can read, in tokens (default: 512).", at_least=1
     )
-    pooler: str = setting(
-        "cls",
-        POOLER_HELP,
+    pooler: str | None = setting(
+        None,
+        POOLER_HELP.removesuffix(".") + " (default: cls).",
         choices=("cls", "mean"),
+    )
+    init_from: str | None = setting(
+        None,
+        "Go on from the weights of this model instead: a run, a checkpoint, or a folder that "
+        "transformers saved from a BERT. It decides the shape; DATA must be built with its "
+        "tokenizer.",
+        metavar="MODEL",
+    )
+    extend_positions: bool = setting(
+        default=False,
+        help="Where DATA's sequences are longer than the model of --init-from reads, repeat its "
+        "position embeddings.",
     )
     recipe: str = setting(
         "fast",
@@ -290,9 +313,15 @@ class PretrainConfig(Settings):
         choices=("muon", "adamw"),
     )
     learning_rate: float | None = setting(
-        None, "Peak learning rate of AdamW" + _by_recipe("learning_rate") + ".", above=0
+        None,
+        "Peak learning rate of AdamW"
+        + _by_recipe("learning_rate").removesuffix(")")
+        + "; with --init-from 0.0001).",
+        above=0,
     )
-    muon_learning_rate: float = setting(0.02, "Peak learning rate of Muon.", above=0)
+    muon_learning_rate: float | None = setting(
+        None, "Peak learning rate of Muon (default: 0.02; with --init-from 0.002).", above=0
+    )
     warmup: float | None = setting(
         None,
         "Warm-up: below 1 a share of the run, from 1 on a number of steps"
@@ -359,6 +388,13 @@ class PretrainConfig(Settings):
             raise SettingError(
                 lengths[0], f"and --{lengths[1].replace('_', '-')} exclude each other"
             )
+        for name in SHAPE if self.init_from else ():
+            if getattr(self, name) is not None:
+                raise SettingError(
+                    name, f"and --init-from exclude each other: {self.init_from} decides the shape"
+                )
+        if self.extend_positions and not self.init_from:
+            raise SettingError("extend_positions", "is for a model given by --init-from")
         if self.micro_batch_size and self.micro_batch_size > self.batch_size:
             raise SettingError(
                 "micro_batch_size",
@@ -373,28 +409,35 @@ class PretrainConfig(Settings):
 
     def resolve(self) -> "PretrainConfig":
         """The same settings with every None that a recipe or default decides filled in."""
-        recipe = {k: v for k, v in RECIPES[self.recipe].items() if getattr(self, k) is None}
+        defaults = {**RECIPES[self.recipe], **DEFAULT_SHAPE, "micro_batch_size": self.batch_size}
+        if self.init_from:
+            defaults = {name: value for name, value in defaults.items() if name not in SHAPE}
+            defaults.update(RATES_WITH_INIT_FROM)
         if self.steps is None and self.max_minutes is None and self.epochs is None:
-            recipe["epochs"] = DEFAULT_EPOCHS
-        micro_batch_size = self.micro_batch_size or self.batch_size
-        return dataclasses.replace(self, **recipe, micro_batch_size=micro_batch_size)
+            defaults["epochs"] = DEFAULT_EPOCHS
+        open_ones = {k: value for k, value in defaults.items() if getattr(self, k) is None}
+        return dataclasses.replace(self, **open_ones)
 
     def bert_config(self, *, vocab_size: int, pad_token_id: int) -> BertConfig:
-        """The model that these settings ask for, on a vocabulary."""
-        layers, width = MODEL_SIZES[self.model]
-        hidden_size = self.hidden_size or width
-        dropout = RECIPES[self.recipe]["dropout"] if self.dropout is None else self.dropout
+        """The new model that these settings ask for, on a vocabulary; not with `init_from`."""
+        asked = self.resolve()
+        assert asked.model is not None
+        assert asked.max_position_embeddings is not None
+        assert asked.dropout is not None
+        assert asked.pooler is not None
+        layers, width = MODEL_SIZES[asked.model]
+        hidden_size = asked.hidden_size or width
         return BertConfig(
             vocab_size=vocab_size,
             pad_token_id=pad_token_id,
             hidden_size=hidden_size,
-            num_hidden_layers=self.num_hidden_layers or layers,
-            num_attention_heads=self.num_attention_heads or max(1, hidden_size // 64),
-            intermediate_size=self.intermediate_size or 4 * hidden_size,
-            max_position_embeddings=self.max_position_embeddings,
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
-            pooler=self.pooler,
+            num_hidden_layers=asked.num_hidden_layers or layers,
+            num_attention_heads=asked.num_attention_heads or max(1, hidden_size // 64),
+            intermediate_size=asked.intermediate_size or 4 * hidden_size,
+            max_position_embeddings=asked.max_position_embeddings,
+            hidden_dropout_prob=asked.dropout,
+            attention_probs_dropout_prob=asked.dropout,
+            pooler=asked.pooler,
         )
 
 
@@ -425,8 +468,47 @@ class EvalConfig(Settings):
 
 
 @dataclass(frozen=True)
+class EncodeConfig(Settings):
+    """How texts become vectors."""
+
+    pooling: str = setting(
+        "mean",
+        "The mean of a text's token vectors, [CLS] and [SEP] included; the vector of [CLS]; the "
+        "pooler's output; or the tokens' vectors one by one.",
+        choices=("mean", "cls", "pooler", "tokens"),
+    )
+    layer: int | None = setting(
+        None, "Layer to take vectors from; 0 is the embeddings (default: the last).", at_least=0
+    )
+    normalize: bool = setting(default=False, help="Scale every vector to length 1.")
+    batch_size: int = setting(32, "Texts in one forward pass; changes no result.", at_least=1)
+    device: str = setting("auto", "Where to compute.", choices=DEVICES)
+    precision: str = setting(
+        "float32",
+        "Number format of matrix products; bfloat16 is faster where the hardware has it, and "
+        "coarser.",
+        choices=PRECISIONS,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pooling == "pooler" and self.layer is not None:
+            raise SettingError(
+                "layer", "and --pooling pooler exclude each other: the pooler reads the last layer"
+            )
+
+
+@dataclass(frozen=True)
 class FillMaskConfig(Settings):
     """How masks are filled."""
 
     top_k: int = setting(5, "Candidates for each mask.", at_least=1)
+    joint: bool = setting(
+        default=False,
+        help="Fill the masks of a text one after another, the surest first, instead of each on "
+        "its own.",
+    )
+    mask_word: str | None = setting(
+        None, "Mask this word for you, wherever it stands in a text.", metavar="WORD"
+    )
     device: str = setting("auto", "Where to compute.", choices=DEVICES)

@@ -272,15 +272,15 @@ FAULTY_INPUT = {
         "error: theirs holds no config.json with model.safetensors, and no model/ that does"
     ),
     "fill-mask missing 'a [MASK].'": "error: no such model folder: missing",
-    "fill-mask run 'the dog'": "error: no [MASK] in the text: 'the dog'",
-    "fill-mask run 'the [mask]'": "error: no [MASK] in the text: 'the [mask]'",
-    "fill-mask run ''": "error: no [MASK] in the text: ''",
+    "fill-mask run 'the dog'": "error: no [MASK] in the text, so nothing to fill: 'the dog'",
+    "fill-mask run 'the [mask]'": "error: no [MASK] in the text, so nothing to fill: 'the [mask]'",
+    "fill-mask run ''": "error: no [MASK] in the text, so nothing to fill: ''",
     "pretrain data --out out --max-position-embeddings 16": (
-        "error: data has sequences of 32 tokens, but the model has 16 positions; pretrain with "
+        "error: data has sequences of 32 tokens, but the model has 16 positions; give it more with "
         "--max-position-embeddings 32, or build the data with --seq-len 16"
     ),
     "pretrain data --out run --overwrite --max-position-embeddings 16": (
-        "error: data has sequences of 32 tokens, but the model has 16 positions; pretrain with "
+        "error: data has sequences of 32 tokens, but the model has 16 positions; give it more with "
         "--max-position-embeddings 32, or build the data with --seq-len 16"
     ),
     # resuming
@@ -413,8 +413,9 @@ def test_eval_mlm_refuses_sequences_above_the_positions(run, trained, corpus, tm
     assert run(*build, "--tokenizer", trained / "model").exit_code == 0
     result = run("eval-mlm", trained, longer)
     assert result.stderr == (
-        f"error: {longer} has sequences of 33 tokens, but the model has 32 positions; pretrain "
-        "with --max-position-embeddings 33, or build the data with --seq-len 32\n"
+        f"error: {longer} has sequences of 33 tokens, but the model has 32 positions; give it "
+        "more with pretrain --init-from and --extend-positions, or build the data with "
+        "--seq-len 32\n"
     )
     assert (result.exit_code, result.stdout) == (1, "")
 

@@ -46,10 +46,10 @@ class Batch:
         return Batch(*(getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)))
 
 
-def collate(examples: Sequence[Example], *, pad_id: int) -> Batch:
-    """Pads examples to the longest of them, and puts their masks in."""
+def collate(examples: Sequence[Example], *, pad_id: int, length: int | None = None) -> Batch:
+    """Pads examples to `length` or else the longest of them, and puts their masks in."""
     lengths = np.array([len(example.input_ids) for example in examples])
-    shape = (len(examples), lengths.max())
+    shape = (len(examples), length or lengths.max())
     input_ids = np.full(shape, pad_id, dtype=np.int64)
     token_type_ids = np.zeros(shape, dtype=np.int64)
     places, labels = [], []

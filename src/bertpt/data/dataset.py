@@ -148,20 +148,25 @@ def evenly_spaced(total: int, number: int) -> list[int]:
 
 
 class Examples:
-    """The examples of one split, read through a memory map; `examples[row]` is an `Example`."""
+    """The examples of one split, read through a memory map; `examples[row]` is an `Example`.
 
-    def __init__(self, dataset: datasets.Dataset) -> None:
-        self._dataset = dataset.with_format("arrow")
+    Attributes:
+        stored: the rows as `datasets` opens them.
+    """
+
+    def __init__(self, stored: datasets.Dataset) -> None:
+        self.stored = stored
+        self._tables = stored.with_format("arrow")
 
     def __len__(self) -> int:
-        return len(self._dataset)
+        return len(self.stored)
 
     def __getitem__(self, row: int) -> Example:
         return self.take([row])[0]
 
     def take(self, rows: Iterable[int]) -> list[Example]:
         """The examples of some rows, in that order."""
-        table = self._dataset[[int(row) for row in rows]]
+        table = self._tables[[int(row) for row in rows]]
         ids, positions, seen = (
             _unpack(table[name]) for name in ("input_ids", "masked_positions", "masked_input_ids")
         )

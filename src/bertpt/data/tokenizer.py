@@ -66,8 +66,13 @@ class Tokenizer:
         canonical = json.dumps([decisive, self.vocab], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 
-    def save(self, folder: Path) -> None:
-        """Writes tokenizer.json, vocab.txt and tokenizer_config.json, which transformers loads."""
+    def save(self, folder: Path, *, max_tokens: int | None = None) -> None:
+        """Writes tokenizer.json, vocab.txt and tokenizer_config.json, which transformers loads.
+
+        Args:
+            folder: made where there is none.
+            max_tokens: what transformers is to cut texts to: the positions of the model.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         files.write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True) + "\n")
         files.write_text(folder / "vocab.txt", "".join(f"{token}\n" for token in self.vocab))
@@ -77,6 +82,7 @@ class Tokenizer:
         kinds = {(state[key] or {}).get("type") for key in ("normalizer", "pre_tokenizer")}
         is_bert = kinds == {"BertNormalizer", "BertPreTokenizer"}
         pad, unk, cls, sep, mask = SPECIAL_TOKENS
+        limit = {} if max_tokens is None else {"model_max_length": max_tokens}
         files.write_json(
             folder / "tokenizer_config.json",
             {
@@ -89,8 +95,14 @@ class Tokenizer:
                 "cls_token": cls,
                 "sep_token": sep,
                 "mask_token": mask,
+                **limit,
             },
         )
+
+
+def without_surrogates(text: str) -> str:
+    """The text with U+FFFD for what no UTF-8 can spell: a shell's bytes, or half a JSON escape."""
+    return text.encode("utf-8", "replace").decode()
 
 
 # ------------------------------------------------------------------------------------------ load

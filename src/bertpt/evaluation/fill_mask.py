@@ -1,16 +1,18 @@
 """What a model would put in the place of each [MASK]."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bertpt.data import tokenizer
-from bertpt.data.tokenizer import Tokenizer
+from bertpt.data.tokenizer import Tokenizer, without_surrogates
 from bertpt.device import choose_device
-from bertpt.errors import InputError
+from bertpt.errors import InputError, SettingError
 from bertpt.evaluation.mlm import require_rows
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.folder import MLM_HEAD, find_model, load_model
@@ -24,6 +26,12 @@ class MaskFiller:
     Args:
         model_path: a run, a checkpoint or a Hugging Face folder.
         device: "auto", "cpu" or "cuda".
+
+    Attributes:
+        about_weights: what the folder has beside the model, or lacks; empty if nothing.
+
+    Raises:
+        BertptError: the folder is damaged or has no MLM head.
     """
 
     def __init__(self, model_path: Path, *, device: str = "auto") -> None:
@@ -32,68 +40,115 @@ class MaskFiller:
         self._device = choose_device(device)
         self._model, account = load_model(BertForPreTraining, folder)
         account.require(MLM_HEAD, folder)
+        self.about_weights = str(account)
         self._model.to(self._device)
         require_rows(self._model.config, len(self.tokenizer.vocab), folder)
 
-    @torch.no_grad()
-    def fill(self, text: str, *, top_k: int = 5) -> dict[str, Any]:
-        """The likeliest tokens for each [MASK] of a text, each mask on its own.
+    def fill(
+        self, text: str, *, top_k: int = 5, joint: bool = False, mask_word: str | None = None
+    ) -> dict[str, Any]:
+        """The likeliest tokens for each [MASK] of a text.
+
+        Args:
+            text: with one [MASK] or more.
+            top_k: candidates for each mask.
+            joint: fill the masks one after another, the surest first, each with the ones before it
+                in place, instead of each on its own with the others staying masks.
+            mask_word: mask this word wherever it stands in the text, one mask for each of its
+                tokens.
 
         Returns:
-            text, and masks: for each [MASK] a list of candidates, the best first, with token,
-            score (probability), and sequence (the text with the token put in).
+            text, and masks: for each mask a list of candidates, the best first, with token, score
+            (probability), and sequence (the text with the token put in). With `joint` also
+            order (the masks in the order in which they were filled, from 0), sequence (the text
+            with all of them filled), and score (the product of those of the tokens put in).
 
         Raises:
-            InputError: the text has no [MASK], or is too long for the model.
+            InputError: there is nothing to fill, or the text is too long for the model.
+            SettingError: the word to mask is not in the vocabulary.
         """
         ids = encode_with_masks(text, self.tokenizer)
+        if mask_word is not None:
+            self._mask_word(ids, mask_word)
+        places = np.flatnonzero(ids == self.tokenizer.mask_id).tolist()
+        if not places:
+            wanted = MASK if mask_word is None else repr(mask_word)
+            raise InputError(f"no {wanted} in the text, so nothing to fill: {_beginning(text)}")
         positions = self._model.config.max_position_embeddings
         if len(ids) > positions:
             raise InputError(
-                f"the text has {len(ids)} tokens, and the model reads {positions}: {text[:40]!r}..."
+                f"the text has {len(ids)} tokens, and the model reads {positions}: "
+                f"{_beginning(text)}"
             )
-        places = torch.from_numpy(np.flatnonzero(ids == self.tokenizer.mask_id))
+        if joint:
+            return {"text": text, **self._fill_jointly(ids, places, top_k)}
+        masks = [
+            self._candidates(ids, place, scores, top_k)
+            for place, scores in zip(places, self._scores(ids, places), strict=True)
+        ]
+        return {"text": text, "masks": masks}
+
+    def _mask_word(self, ids: np.ndarray, word: str) -> None:
+        """Masks each occurrence of a word, in place."""
+        wanted = self.tokenizer.encode_batch([without_surrogates(word)])[0]
+        if not len(wanted) or self.tokenizer.unk_id in wanted:
+            raise SettingError("mask_word", f"{word!r} is not in the vocabulary")
+        size = len(wanted)
+        for start in range(1, len(ids) - size):
+            goes_on = self.tokenizer.vocab[ids[start + size]].startswith("##")
+            if np.array_equal(ids[start : start + size], wanted) and not goes_on:
+                ids[start : start + size] = self.tokenizer.mask_id
+
+    def _fill_jointly(self, ids: np.ndarray, places: list[int], top_k: int) -> dict[str, Any]:
+        masks: list[list[dict[str, Any]]] = [[] for _ in places]
+        order: list[int] = []
+        ids, log_score = ids.copy(), 0.0
+        # What is never predicted in training cannot be the answer.
+        allowed = torch.from_numpy(~self.tokenizer.never_predicted).to(self._device)
+        while len(order) < len(places):
+            left = [mask for mask in range(len(places)) if mask not in order]
+            scores = self._scores(ids, [places[mask] for mask in left])
+            best = (scores * allowed).max(dim=-1)
+            surest = int(best.values.argmax())
+            mask, token = left[surest], int(best.indices[surest])
+            masks[mask] = self._candidates(ids, places[mask], scores[surest], top_k)
+            ids[places[mask]] = token
+            order.append(mask)
+            log_score += math.log(float(best.values[surest]))
+        sequence = self.tokenizer.text(ids[1:-1])
+        return {"masks": masks, "order": order, "sequence": sequence, "score": math.exp(log_score)}
+
+    @torch.no_grad()
+    def _scores(self, ids: np.ndarray, places: Sequence[int]) -> Tensor:
+        """Probabilities of the vocabulary at some places of a text: (places, vocabulary)."""
         inputs = torch.from_numpy(ids).to(self._device)[None]
-        lengths = torch.tensor([len(ids)], device=self._device)
-        output = self._model(inputs, torch.zeros_like(inputs), lengths, places.to(self._device))
+        at = torch.tensor(places, device=self._device)
+        logits = self._model(inputs, masked_positions=at).prediction_logits
         # An embedding may be padded with rows that stand for no token.
-        logits = output.prediction_logits[:, : len(self.tokenizer.vocab)]
-        best = logits.softmax(dim=-1).topk(min(top_k, logits.shape[1]))
-        return {
-            "text": text,
-            "masks": [
-                list(self._candidates(ids, int(place), scores, tokens))
-                for place, scores, tokens in zip(
-                    places, best.values.tolist(), best.indices.tolist(), strict=True
-                )
-            ],
-        }
+        return logits[:, : len(self.tokenizer.vocab)].softmax(dim=-1)
 
     def _candidates(
-        self, ids: np.ndarray, place: int, scores: Sequence[float], tokens: Sequence[int]
-    ) -> Iterator[dict[str, Any]]:
-        for score, token in zip(scores, tokens, strict=True):
-            filled = ids[1:-1].copy()
-            filled[place - 1] = token
-            yield {
+        self, ids: np.ndarray, place: int, scores: Tensor, top_k: int
+    ) -> list[dict[str, Any]]:
+        best = scores.topk(min(top_k, len(scores)))
+        return [
+            {
                 "token": self.tokenizer.vocab[token],
                 "score": score,
-                "sequence": self.tokenizer.text(filled),
+                "sequence": self.tokenizer.text([*ids[1:place], token, *ids[place + 1 : -1]]),
             }
+            for score, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        ]
+
+
+def _beginning(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def encode_with_masks(text: str, tokens: Tokenizer) -> np.ndarray:
-    """[CLS] text [SEP] as ids, int64; [MASK] in the text is the mask, all else is plain.
-
-    Raises:
-        InputError: there is no [MASK].
-    """
-    # A shell hands over bytes that are no UTF-8 as lone surrogates.
-    parts = text.encode("utf-8", "replace").decode().split(MASK)
-    if len(parts) == 1:
-        raise InputError(f"no {MASK} in the text: {text[:60]!r}")
+    """[CLS] text [SEP] as ids, int64; [MASK] in the text is the mask, all else is plain."""
     ids = [tokens.cls_id]
-    for number, part in enumerate(tokens.encode_batch(parts)):
+    for number, part in enumerate(tokens.encode_batch(without_surrogates(text).split(MASK))):
         if number:
             ids.append(tokens.mask_id)
         ids.extend(part.tolist())

@@ -113,8 +113,18 @@ def require_rows(shape: BertConfig, num_ids: int, folder: Path) -> None:
         )
 
 
-def require_sequences(shape: BertConfig, data: DataFolder) -> None:
+def require_sequences(
+    shape: BertConfig,
+    data: DataFolder,
+    *,
+    more_positions: str = "pretrain --init-from and --extend-positions",
+) -> None:
     """Checks that a model can read sequences as long as the data's, and both their segments.
+
+    Args:
+        shape: of the model.
+        data: what it is to read.
+        more_positions: what would give the model more of them, for the message.
 
     Raises:
         MismatchError: it cannot; the message names both numbers.
@@ -123,7 +133,7 @@ def require_sequences(shape: BertConfig, data: DataFolder) -> None:
     if seq_len > positions:
         raise MismatchError(
             f"{data.path} has sequences of {seq_len} tokens, but the model has {positions} "
-            f"positions; pretrain with --max-position-embeddings {seq_len}, or build the data with "
+            f"positions; give it more with {more_positions}, or build the data with "
             f"--seq-len {positions}"
         )
     if shape.type_vocab_size < 2:

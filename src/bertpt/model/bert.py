@@ -173,12 +173,19 @@ class BertPooler(nn.Module):
         self.kind = config.pooler
 
     def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        if self.kind == "cls":
-            pooled = hidden[:, 0]
-        else:
-            real = _real_tokens(lengths, hidden.shape[1]).unsqueeze(-1)
-            pooled = (hidden * real).sum(dim=1) / lengths.unsqueeze(-1)
+        pooled = hidden[:, 0] if self.kind == "cls" else mean_of_tokens(hidden, lengths)
         return torch.tanh(self.dense(pooled))  # (B, H)
+
+
+def mean_of_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
+    """The mean of each example's real tokens: (B, L, H) to (B, H)."""
+    real = _real_tokens(lengths, hidden.shape[1]).unsqueeze(-1)
+    return (hidden * real).sum(dim=1) / lengths.unsqueeze(-1)
+
+
+def _real_tokens(lengths: Tensor, length: int) -> Tensor:
+    """True where there is a token, false where there is padding: (B, L)."""
+    return torch.arange(length, device=lengths.device) < lengths.unsqueeze(-1)
 
 
 class BertModelOutput(NamedTuple):
@@ -241,11 +248,6 @@ class BertModel(FolderModule):
             output_attentions=output_attentions,
         )
         return BertModelOutput(hidden, self.pooler(hidden, lengths), hidden_states, attentions)
-
-
-def _real_tokens(lengths: Tensor, length: int) -> Tensor:
-    """True where there is a token, false where there is padding: (B, L)."""
-    return torch.arange(length, device=lengths.device) < lengths.unsqueeze(-1)
 
 
 class BertPredictionHeadTransform(nn.Module):

@@ -79,8 +79,8 @@ class Account:
         """
         if self.lacks(part):
             raise InputError(
-                f"{folder} has no {part} ({PARTS[part]}*); bertpt pretrain DATA --init-from "
-                f"{folder} would train one"
+                f"{folder} has no {part} ({PARTS[part]}*); train one with bertpt pretrain DATA "
+                f"--init-from {folder}"
             )
 
     def __str__(self) -> str:

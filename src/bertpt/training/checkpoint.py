@@ -15,11 +15,11 @@ import bertpt
 from bertpt import files
 from bertpt.config import PretrainConfig
 from bertpt.data.dataset import DataFolder
-from bertpt.data.tokenizer import Tokenizer
 from bertpt.errors import InputError, MismatchError, SettingError
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.folder import load_into
 from bertpt.model.tensors import load_tensors, save_tensors
+from bertpt.training.card import model_card
 from bertpt.training.optimizer import load_optimizer_state, optimizer_state
 
 FORMAT = "bertpt-run"
@@ -152,7 +152,7 @@ class RunFolder:
         state: TrainerState,
         model: BertForPreTraining,
         optimizers: list[torch.optim.Optimizer],
-        tokenizer: Tokenizer,
+        data: DataFolder,
         *,
         keep_last: int,
     ) -> None:
@@ -162,18 +162,46 @@ class RunFolder:
             OutputError: the disk is full, say; older checkpoints are untouched.
         """
         with files.new_folder(self.path / "checkpoints" / f"step-{state.step}") as work:
-            save_model(work, model, tokenizer)
+            self._save_model(work, model, data, step=state.step)
             save_tensors(work / OPTIMIZER, optimizer_state(optimizers, model))
             files.write_json(work / STATE, asdict(state))
-        self.save_newest(model, tokenizer)
+        self.save_newest(model, data, step=state.step)
         if keep_last:
             for old in self.checkpoints()[:-keep_last]:
                 shutil.rmtree(old)
 
-    def save_newest(self, model: BertForPreTraining, tokenizer: Tokenizer) -> None:
-        """Writes model/."""
+    def save_newest(self, model: BertForPreTraining, data: DataFolder, *, step: int) -> None:
+        """Writes model/, which has made `step` steps."""
         with files.new_folder(self.path / "model") as work:
-            save_model(work, model, tokenizer)
+            self._save_model(work, model, data, step=step)
+
+    def _save_model(
+        self, folder: Path, model: BertForPreTraining, data: DataFolder, *, step: int
+    ) -> None:
+        """Writes a Hugging Face model folder: weights, config, tokenizer, model card."""
+        data.tokenizer.save(folder, max_tokens=model.config.max_position_embeddings)
+        model.save_folder(folder)
+        evaluations = [entry for entry in self.metrics() if entry["split"] == "valid"]
+        card = model_card(
+            self.settings(),
+            model.config,
+            step=step,
+            manifest=data.manifest,
+            record=files.read_json(self.path / "config.json"),
+            evaluation=evaluations[-1] if evaluations else None,
+        )
+        files.write_text(folder / "README.md", card)
+
+    def newest(self) -> Path:
+        """The newest complete checkpoint.
+
+        Raises:
+            InputError: there is none.
+        """
+        found = self.checkpoints()
+        if not found:
+            raise InputError(f"{self.path} holds no checkpoint yet; start again with --overwrite")
+        return found[-1]
 
     def load(
         self, model: BertForPreTraining, optimizers: list[torch.optim.Optimizer]
@@ -183,10 +211,7 @@ class RunFolder:
         Raises:
             InputError: there is none, or it is damaged.
         """
-        found = self.checkpoints()
-        if not found:
-            raise InputError(f"{self.path} holds no checkpoint yet; start again with --overwrite")
-        newest = found[-1]
+        newest = self.newest()
         load_into(model, newest)
         try:
             load_optimizer_state(optimizers, model, load_tensors(newest / OPTIMIZER))
@@ -195,12 +220,6 @@ class RunFolder:
             raise InputError(
                 f"{error}; remove {newest} to resume from the checkpoint before it"
             ) from error
-
-
-def save_model(folder: Path, model: BertForPreTraining, tokenizer: Tokenizer) -> None:
-    """Writes a Hugging Face model folder: weights, config, tokenizer."""
-    tokenizer.save(folder)
-    model.save_folder(folder)
 
 
 def is_run_folder(path: Path) -> bool:

@@ -8,13 +8,19 @@ from typing import Any
 
 import torch
 
-from bertpt.config import PretrainConfig
+from bertpt.config import BertConfig, PretrainConfig
 from bertpt.data.batches import TrainingExamples, collate, in_order
 from bertpt.data.dataset import DataFolder, Example
 from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import BertptError, InputError, SettingError
-from bertpt.evaluation.mlm import evaluate, require_sequences
+from bertpt.evaluation.mlm import (
+    evaluate,
+    require_rows,
+    require_same_tokenizer,
+    require_sequences,
+)
 from bertpt.model.bert import BertForPreTraining
+from bertpt.model.folder import find_model, load_into, read_config
 from bertpt.model.initialization import initialize
 from bertpt.model.losses import loss_sums, pretraining_loss
 from bertpt.progress import Progress
@@ -36,7 +42,7 @@ def pretrain(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Trains a BERT from scratch on MLM and NSP.
+    """Trains a BERT on MLM and NSP, from scratch or from the weights of another.
 
     Args:
         data_path: a DATA folder.
@@ -55,7 +61,7 @@ def pretrain(
     run = RunFolder(out)
     if not resume:
         run.refuse_existing(overwrite=overwrite)
-    trainer = Trainer(DataFolder(data_path), run, config, progress or Progress())
+    trainer = Trainer(DataFolder(data_path), run, config, progress or Progress(), resume=resume)
     if resume:
         trainer.resume()
     else:
@@ -67,7 +73,13 @@ class Trainer:
     """A run: its model, optimizers and data, and how far it is."""
 
     def __init__(
-        self, data: DataFolder, run: RunFolder, config: PretrainConfig, progress: Progress
+        self,
+        data: DataFolder,
+        run: RunFolder,
+        config: PretrainConfig,
+        progress: Progress,
+        *,
+        resume: bool = False,
     ) -> None:
         self.data, self.run, self.progress = data, run, progress
         self.config = config = config.resolve()
@@ -83,7 +95,8 @@ class Trainer:
         )
         self.device = choose_device(config.device)
         self.precision = choose_precision(config.precision, self.device)
-        self.model = self._new_model()
+        shape = read_config(run.newest()) if resume else self._shape()
+        self.model = BertForPreTraining(shape).to(self.device)
         self.optimizers = make_optimizers(self.model, config)
         self.budget = Budget(
             num_steps=config.steps or (config.epochs or 0) * self.training.steps_per_epoch,
@@ -95,18 +108,41 @@ class Trainer:
             )
         self.begun_at = 0  # the step that this process began after
 
-    def _new_model(self) -> BertForPreTraining:
-        tokenizer = self.data.tokenizer
-        shape = self.config.bert_config(
-            vocab_size=len(tokenizer.vocab), pad_token_id=tokenizer.pad_id
+    def _shape(self) -> BertConfig:
+        """The shape of a new model, or that of --init-from with this run's dropout."""
+        config, tokenizer = self.config, self.data.tokenizer
+        if config.init_from is None:
+            shape = config.bert_config(
+                vocab_size=len(tokenizer.vocab), pad_token_id=tokenizer.pad_id
+            )
+        else:
+            folder = find_model(Path(config.init_from))
+            require_same_tokenizer(folder, self.data)
+            assert config.dropout is not None
+            shape = dataclasses.replace(
+                read_config(folder),
+                hidden_dropout_prob=config.dropout,
+                attention_probs_dropout_prob=config.dropout,
+            )
+            require_rows(shape, len(tokenizer.vocab), folder)
+            if config.extend_positions:
+                positions = max(shape.max_position_embeddings, self.data.settings.seq_len)
+                shape = dataclasses.replace(shape, max_position_embeddings=positions)
+        require_sequences(
+            shape,
+            self.data,
+            more_positions=f"--max-position-embeddings {self.data.settings.seq_len}"
+            if config.init_from is None
+            else "--extend-positions",
         )
-        require_sequences(shape, self.data)
-        model = BertForPreTraining(shape)
-        return model.to(self.device)
+        return shape
 
     def start(self, *, overwrite: bool) -> None:
-        """Draws the first weights, makes the RUN folder, and tells what is trained, on what."""
-        self.draw_weights()
+        """Sets the first weights, makes the RUN folder, and tells what is trained, on what."""
+        if self.config.init_from is None:
+            self.draw_weights()
+        else:
+            self.load_weights(find_model(Path(self.config.init_from)))
         self.run.create(self.config, self.data, overwrite=overwrite)
         self.progress.log(self._first_line())
         self.budget.start()
@@ -114,8 +150,21 @@ class Trainer:
     def draw_weights(self) -> None:
         """Gives the model its first weights, a function of the seed alone."""
         assert self.config.init is not None
-        generator = torch.Generator().manual_seed(torch_seed(self.config.seed, "init"))
-        initialize(self.model, self.config.init, generator)
+        initialize(self.model, self.config.init, self._init_generator())
+
+    def load_weights(self, folder: Path) -> None:
+        """Gives the model the weights of a folder; a head that it lacks is drawn."""
+        account = load_into(
+            self.model,
+            folder,
+            self._init_generator(),
+            extend_positions=self.config.extend_positions,
+        )
+        if str(account):
+            self.progress.log(f"{folder}: {account}")
+
+    def _init_generator(self) -> torch.Generator:
+        return torch.Generator().manual_seed(torch_seed(self.config.seed, "init"))
 
     def resume(self) -> None:
         """Goes on from the newest checkpoint."""
@@ -136,7 +185,7 @@ class Trainer:
         num_tokens, seconds = 0, 0.0  # since the last line of metrics
         if budget.used() >= 1 and self.begun_at:
             self.progress.log(f"{self.begun_at} steps are done and no more were asked for")
-            self.run.save_newest(self.model, self.data.tokenizer)
+            self.run.save_newest(self.model, self.data, step=self.begun_at)
             return [{"step": self.begun_at, "split": "train"}, *self.run.metrics()][-1]
         with self._bar() as bar:
             while True:
@@ -238,7 +287,7 @@ class Trainer:
             TrainerState(step=self.budget.step, elapsed_seconds=self.budget.elapsed_seconds),
             self.model,
             self.optimizers,
-            self.data.tokenizer,
+            self.data,
             keep_last=self.config.keep_last,
         )
 
@@ -287,17 +336,20 @@ class Trainer:
             output = self.model(*batch.inputs)
         sums = loss_sums(output, batch.masked_lm_labels, batch.next_sentence_labels)
         loss = float(pretraining_loss(sums, num_targets=sums.num_targets, num_pairs=sums.num_pairs))
-        vocab_size = self.model.config.vocab_size
-        chance = math.log(vocab_size) + (math.log(2) if sums.num_pairs else 0.0)
+        shape = self.model.config
+        chance = math.log(shape.vocab_size) + (math.log(2) if sums.num_pairs else 0.0)
         num_parameters = sum(parameter.numel() for parameter in self.model.parameters())
         counts = self.data.manifest["examples"]
         line = (
-            f"{num_parameters:,} parameters ({self.model.config.num_hidden_layers} layers, "
-            f"{self.model.config.hidden_size} wide) on {self.device.type}, "
+            f"{num_parameters:,} parameters ({shape.num_hidden_layers} layers, "
+            f"{shape.hidden_size} wide) on {self.device.type}, "
             f"{str(self.precision).removeprefix('torch.')}; {counts['train']:,} training and "
-            f"{counts['valid']:,} held-out examples; untrained loss {loss:.2f}"
+            f"{counts['valid']:,} held-out examples"
         )
-        expected = f"ln({vocab_size}) + ln 2 = {chance:.2f}"
+        if self.config.init_from is not None:
+            return f"{line}; loss at the start {loss:.2f}, from {self.config.init_from}"
+        line += f"; untrained loss {loss:.2f}"
+        expected = f"ln({shape.vocab_size}) + ln 2 = {chance:.2f}"
         if abs(loss - chance) <= UNTRAINED_TOLERANCE:
             return f"{line}, near {expected} as it should be"
         return f"{line}; warning: it should be near {expected}, so the start is no blank one"

@@ -20,6 +20,7 @@ def make_optimizers(model: nn.Module, config: PretrainConfig) -> list[torch.opti
     under "peak_lr", which `set_learning_rate` scales.
     """
     assert config.learning_rate is not None
+    assert config.muon_learning_rate is not None
     assert config.weight_decay is not None
     groups = parameter_groups(model, muon=config.optimizer == "muon")
     adamw = [
