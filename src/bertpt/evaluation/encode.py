@@ -20,7 +20,8 @@ from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import InputError, SettingError
 from bertpt.evaluation.mlm import require_rows
 from bertpt.model.bert import BertModel, mean_of_tokens
-from bertpt.model.folder import POOLER, find_model, load_model
+from bertpt.model.folder import POOLER, load_model
+from bertpt.model.stored import find_model
 
 # Batches that are read ahead to be sorted by length; the vectors of all tokens take more room.
 BATCHES_AHEAD = {"mean": 64, "cls": 64, "pooler": 64, "tokens": 4}

@@ -15,7 +15,8 @@ from bertpt.device import choose_device
 from bertpt.errors import InputError, SettingError
 from bertpt.evaluation.mlm import require_rows
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.folder import MLM_HEAD, find_model, load_model
+from bertpt.model.folder import MLM_HEAD, load_model
+from bertpt.model.stored import find_model
 
 MASK = "[MASK]"
 

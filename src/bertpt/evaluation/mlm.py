@@ -18,8 +18,9 @@ from bertpt.data.dataset import DataFolder
 from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import InputError, MismatchError
 from bertpt.model.bert import BertForPreTraining, BertOutput
-from bertpt.model.folder import MLM_HEAD, NSP_HEAD, find_model, load_model
+from bertpt.model.folder import MLM_HEAD, NSP_HEAD, load_model
 from bertpt.model.losses import NO_LABEL
+from bertpt.model.stored import find_model
 from bertpt.progress import Progress
 
 KINDS = ("masked", "random", "unchanged")

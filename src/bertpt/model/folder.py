@@ -1,4 +1,7 @@
-"""Hugging Face model folders: config.json and model.safetensors, every weight accounted for."""
+"""Models into and out of Hugging Face folders, every weight accounted for.
+
+Names of tensors are those in a BertForPreTraining.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,16 +15,18 @@ from bertpt import files
 from bertpt.config import BertConfig
 from bertpt.errors import InputError
 from bertpt.model.initialization import make_published
-from bertpt.model.tensors import load_tensors, save_tensors
+from bertpt.model.stored import (
+    WEIGHTS,
+    declared_classes,
+    find_model,
+    listed,
+    read_config,
+    stored_tensors,
+)
+from bertpt.model.tensors import save_tensors
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-WEIGHTS = "model.safetensors"
-SHARDS = "model.safetensors.index.json"
-PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-
-# Names below are those in a BertForPreTraining.
 
 # Names that may stand in a file beside the tensor that they are tied to.
 TIED = {
@@ -44,10 +49,6 @@ PARTS_OF_CLASS = {
     "BertForMultipleChoice": (POOLER,),
 }
 
-# What a BERT's config.json may ask for, and this model has only one of.
-ONLY = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
-
-AT_MOST = 10  # names that a message lists of one kind
 Model = TypeVar("Model", bound="FolderModule")
 
 
@@ -87,10 +88,10 @@ class Account:
         """What is not as in a folder of our own, in one line; empty where there is nothing."""
         # That an encoder has no place for the pretraining heads goes without saying.
         foreign = [name for name in self.left_out if not any(_is_of(p, name) for p in PARTS)]
-        told = [f"left out {_listed(foreign)}"] if foreign else []
+        told = [f"left out {listed(foreign)}"] if foreign else []
         for part in PARTS:
             if self.lacks(part):
-                names = _listed(name for name in self.new if _is_of(part, name))
+                names = listed(name for name in self.new if _is_of(part, name))
                 told.append(f"no {part}, so {names} is newly initialised")
         return "; ".join(told)
 
@@ -117,7 +118,7 @@ class FolderModule(nn.Module):
         model, account = load_model(cls, folder)
         if account.new and not new_heads:
             raise InputError(
-                f"{folder} lacks {_listed(account.new)}; new_heads=True starts them anew"
+                f"{folder} lacks {listed(account.new)}; new_heads=True starts them anew"
             )
         return model
 
@@ -145,39 +146,6 @@ class FolderModule(nn.Module):
 
 
 # ------------------------------------------------------------------------------------------- load
-
-
-def find_model(path: Path) -> Path:
-    """The model folder that MODEL means: a run's newest, or the folder itself.
-
-    Raises:
-        InputError: there is none, or only a pickle.
-    """
-    if not path.is_dir():
-        raise InputError(f"no such model folder: {path}")
-    for folder in (path, path / "model"):
-        if (folder / "config.json").is_file() and _has_weights(folder):
-            return folder
-    if any((path / name).is_file() for name in PICKLES):
-        raise InputError(f"{path} holds a pickle only, which can run any code; {_convert(path)}")
-    there = {"config.json": (path / "config.json").is_file(), WEIGHTS: _has_weights(path)}
-    lost = " with ".join(name for name in there if not there[name])
-    raise InputError(f"{path} holds no {lost}, and no model/ that does")
-
-
-def _has_weights(folder: Path) -> bool:
-    return (folder / WEIGHTS).is_file() or (folder / SHARDS).is_file()
-
-
-def _convert(folder: Path) -> str:
-    """How to turn a pickle into safetensors."""
-    config = folder / "config.json"
-    stored = files.read_json(config) if config.is_file() else {}
-    kind = (stored.get("architectures") or ["BertForPreTraining"])[0]
-    return (
-        f'convert it if you trust it: python -c "from transformers import {kind} as M; '
-        f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
-    )
 
 
 def load_model(
@@ -220,12 +188,11 @@ def load_into(
         InputError: the folder is damaged, or a weight is missing, unexpected or of another shape;
             the message lists them. The model is then as it was.
     """
-    config, stored = files.read_json(folder / "config.json"), _stored_tensors(folder)
+    config, stored = files.read_json(folder / "config.json"), stored_tensors(folder)
     parameters = {model.name_prefix + name: p for name, p in model.named_parameters()}
     own_names = tuple({name.partition(".")[0] + "." for name in parameters})
     if extend_positions and POSITIONS in stored:
-        rows = torch.arange(model.config.max_position_embeddings) % len(stored[POSITIONS])
-        stored[POSITIONS] = stored[POSITIONS][rows]
+        stored[POSITIONS] = _extended(stored[POSITIONS], parameters[POSITIONS].shape)
 
     new = {name for part in _lacking(config, stored) for name in parameters if _is_of(part, name)}
     tied = {name for name in TIED if name in stored and name.startswith(own_names)}
@@ -238,7 +205,7 @@ def load_into(
         *_faults({name: stored[name] for name in loaded}, parameters),
     ]
     if problems and left_out - unexpected:
-        problems.append(f"unknown {_listed(left_out - unexpected)}")
+        problems.append(f"unknown {listed(left_out - unexpected)}")
     if not problems and "cls." in own_names:
         problems = _untied(config, stored)
     if problems:
@@ -255,55 +222,13 @@ def load_into(
     return Account(*(tuple(sorted(names)) for names in (loaded, tied, new, left_out)))
 
 
-def _stored_tensors(folder: Path) -> dict[str, Tensor]:
-    """The tensors of a folder, of one file or several, under BertForPreTraining's names."""
-    if (folder / WEIGHTS).is_file():
-        tensors = load_tensors(folder / WEIGHTS)
-    else:
-        tensors = _load_shards(folder)
-    named: dict[str, Tensor] = {}
-    # A folder of BertModel has its parameters without the prefix.
-    is_bare = not any(name.startswith("bert.") for name in tensors)
-    for old, tensor in tensors.items():
-        # as Google's TensorFlow named them, and transformers' first conversions
-        name = old.replace("LayerNorm.gamma", "LayerNorm.weight")
-        name = name.replace("LayerNorm.beta", "LayerNorm.bias")
-        if is_bare and name.startswith(("embeddings.", "encoder.", "pooler.")):
-            name = f"bert.{name}"
-        if name in named:
-            raise InputError(f"{folder} has {name} twice, once as {old}")
-        named[name] = tensor
-    return named
-
-
-def _load_shards(folder: Path) -> dict[str, Tensor]:
-    """Reads the files that an index lists, each tensor from where the index says it is."""
-    index = folder / SHARDS
-    places = files.read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(f, str) for f in places.values()):
-        raise InputError(f"{index} has no weight_map")
-    shards = {name: load_tensors(_beside(index, name)) for name in sorted(set(places.values()))}
-    if lost := sorted(name for name, shard in places.items() if name not in shards[shard]):
-        raise InputError(f"{index}: {_listed(lost)} is not in the file it names")
-    unlisted = {name for tensors in shards.values() for name in tensors} - places.keys()
-    if unlisted:
-        raise InputError(f"{index} does not list {_listed(unlisted)}, which its files hold")
-    return {name: shards[shard][name] for name, shard in places.items()}
-
-
-def _beside(index: Path, name: str) -> Path:
-    if Path(name).name != name:
-        raise InputError(f"{index} names {name}, which is not a file beside it")
-    return index.with_name(name)
-
-
 # ------------------------------------------------------------------------------------------ check
 
 
 def _lacking(config: Mapping[str, Any], stored: Mapping[str, Tensor]) -> list[str]:
     """The parts of which a folder has nothing, and need not have anything."""
     present = {part for part in PARTS if any(_is_of(part, name) for name in stored)}
-    for name in config.get("architectures") or ():
+    for name in declared_classes(config):
         present.update(PARTS_OF_CLASS.get(name, ()))
     if NSP_HEAD in present:  # which reads the pooler's output
         present.add(POOLER)
@@ -322,8 +247,8 @@ def _faults(stored: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter]
             faults.append(f"{name} is {shapes}")
         elif not tensor.is_floating_point():
             faults.append(f"{name} is {str(tensor.dtype).removeprefix('torch.')}, no float")
-        elif not tensor.isfinite().all():
-            faults.append(f"{name} holds a number that is not finite")
+        elif not tensor.float().isfinite().all():
+            faults.append(f"{name} holds a number that is not finite in float32")
     return faults
 
 
@@ -342,32 +267,12 @@ def _untied(config: Mapping[str, Any], stored: Mapping[str, Tensor]) -> list[str
     ]
 
 
+def _extended(table: Tensor, shape: torch.Size) -> Tensor:
+    """The table with its rows repeated, where that makes it fit."""
+    if table.shape[1:] != shape[1:] or not 0 < len(table) < shape[0]:
+        return table
+    return table[torch.arange(shape[0]) % len(table)]
+
+
 def _list_of(kind: str, names: Iterable[str]) -> list[str]:
-    return [f"{kind} {_listed(names)}"] if names else []
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = sorted(names)
-    more = f" and {len(names) - AT_MOST} more" if len(names) > AT_MOST else ""
-    return ", ".join(names[:AT_MOST]) + more
-
-
-def read_config(folder: Path) -> BertConfig:
-    """Reads a folder's config.json.
-
-    Raises:
-        InputError: it is not a BERT's, or asks for something that this model has not.
-    """
-    path = folder / "config.json"
-    stored: dict[str, Any] = files.read_json(path)
-    if stored.get("model_type") != "bert":
-        raise InputError(f"{path} is of model type {stored.get('model_type')}, not bert")
-    for name, value in ONLY.items():
-        if stored.get(name, value) != value:
-            raise InputError(
-                f"{path}: {name} is {stored[name]!r}; bertpt's BERT has {value!r} only"
-            )
-    known = {name: stored[name] for name in BertConfig.__dataclass_fields__ if name in stored}
-    if known.get("pad_token_id", 0) is None:  # transformers may have none
-        del known["pad_token_id"]
-    return BertConfig.read(known, path)
+    return [f"{kind} {listed(names)}"] if names else []

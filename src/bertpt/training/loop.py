@@ -20,9 +20,10 @@ from bertpt.evaluation.mlm import (
     require_sequences,
 )
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.folder import find_model, load_into, read_config
+from bertpt.model.folder import load_into
 from bertpt.model.initialization import initialize
 from bertpt.model.losses import loss_sums, pretraining_loss
+from bertpt.model.stored import find_model, read_config
 from bertpt.progress import Progress
 from bertpt.rng import torch_seed
 from bertpt.training.checkpoint import RunFolder, TrainerState
