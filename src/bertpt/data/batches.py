@@ -6,14 +6,18 @@ Dimensions: B examples, L the longest of them in tokens, P predictions in the wh
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bertpt.data.dataset import Example, Examples, evenly_spaced
-from bertpt.data.masking import Masking
+from bertpt.data.example import Example, evenly_spaced
 from bertpt.rng import generator, permutation
+
+if TYPE_CHECKING:  # who makes batches of other examples need not wait for `datasets`
+    from bertpt.data.dataset import Examples
+    from bertpt.data.masking import Masking
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ class TrainingExamples:
     """
 
     def __init__(
-        self, examples: Examples, *, batch_size: int, seed: int, masking: Masking | None
+        self, examples: "Examples", *, batch_size: int, seed: int, masking: "Masking | None"
     ) -> None:
         self._examples = examples
         self._batch_size = batch_size
@@ -120,7 +124,7 @@ class TrainingExamples:
 
 
 def in_order(
-    examples: Examples, *, batch_size: int, pad_id: int, at_most: int = 0
+    examples: "Examples", *, batch_size: int, pad_id: int, at_most: int = 0
 ) -> Iterator[Batch]:
     """Batches with the stored masks: all examples, or `at_most` of them, evenly spaced."""
     rows = evenly_spaced(len(examples), at_most or len(examples))

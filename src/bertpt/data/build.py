@@ -14,8 +14,9 @@ from bertpt import files
 from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.data import dataset, tokenizer, wordpiece
 from bertpt.data.corpus import Corpus
-from bertpt.data.dataset import Example, SplitWriter
+from bertpt.data.dataset import SplitWriter
 from bertpt.data.documents import DocumentWriter, StoredDocuments
+from bertpt.data.example import Example
 from bertpt.data.masking import Masking
 from bertpt.data.pairs import IS_NEXT, RANDOM, Pair, PairMaker
 from bertpt.data.report import counts_by_split, find_warnings

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import datasets
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 from bertpt import files
 from bertpt.config import BuildConfig
 from bertpt.data import tokenizer
+from bertpt.data.example import Example
 from bertpt.data.masking import Masking
 from bertpt.errors import InputError, MismatchError
 
@@ -22,24 +23,6 @@ FORMAT_VERSION = 1
 REQUIRED = ("format_version", "settings", "tokenizer_sha256", "vocab_size", "examples", "shards")
 EXAMPLES_PER_BATCH = 4096
 EXAMPLES_PER_SHARD = 1 << 20
-
-
-class Example(NamedTuple):
-    """One row: [CLS] A [SEP] B [SEP], its label, and its stored masks.
-
-    Attributes:
-        input_ids: uncorrupted. (length,)
-        b_start: index of B's first token; the length where there is no B.
-        next_sentence_label: 0 = B follows A, 1 = random, -100 = no pair.
-        masked_positions: ascending positions to predict. (predictions,)
-        masked_input_ids: what the model sees there. (predictions,)
-    """
-
-    input_ids: np.ndarray
-    b_start: int
-    next_sentence_label: int
-    masked_positions: np.ndarray
-    masked_input_ids: np.ndarray
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
@@ -139,12 +122,6 @@ def _lists(arrays: Sequence[np.ndarray], dtype: np.dtype) -> pa.ListArray:
 
 
 # --------------------------------------------------------------------------------------- reading
-
-
-def evenly_spaced(total: int, number: int) -> list[int]:
-    """`number` rows of `total`, or all where there are no more, evenly spaced."""
-    number = min(number, total)
-    return [i * total // number for i in range(number)]
 
 
 class Examples:

@@ -3,8 +3,9 @@
 from typing import Any
 
 from bertpt.config import BuildConfig, InspectConfig, TokenizerConfig
-from bertpt.data.dataset import DataFolder, Example, evenly_spaced
+from bertpt.data.dataset import DataFolder
 from bertpt.data.documents import StoredDocuments
+from bertpt.data.example import Example, evenly_spaced
 from bertpt.data.pairs import IS_NEXT, NO_PAIR, RANDOM
 from bertpt.data.tokenizer import Tokenizer
 

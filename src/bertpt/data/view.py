@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from bertpt.data.batches import collate
-from bertpt.data.dataset import DataFolder, Example
+from bertpt.data.dataset import DataFolder
+from bertpt.data.example import Example
 from bertpt.errors import InputError
 
 NOT_PREDICTED = -100  # what torch's cross entropy leaves out

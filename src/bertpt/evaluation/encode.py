@@ -13,12 +13,12 @@ from torch import Tensor
 from bertpt.config import EncodeConfig
 from bertpt.data import tokenizer
 from bertpt.data.batches import Batch, collate
-from bertpt.data.dataset import Example
+from bertpt.data.example import Example
 from bertpt.data.pairs import NO_PAIR
 from bertpt.data.tokenizer import without_surrogates
 from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import InputError, SettingError
-from bertpt.evaluation.mlm import require_rows
+from bertpt.evaluation.fit import require_rows
 from bertpt.model.bert import BertModel, mean_of_tokens
 from bertpt.model.folder import POOLER, load_model
 from bertpt.model.stored import find_model

@@ -1,6 +1,5 @@
 """What a model would put in the place of each [MASK]."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from bertpt.data import tokenizer
 from bertpt.data.tokenizer import Tokenizer, without_surrogates
 from bertpt.device import choose_device
 from bertpt.errors import InputError, SettingError
-from bertpt.evaluation.mlm import require_rows
+from bertpt.evaluation.fit import require_rows
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.folder import MLM_HEAD, load_model
 from bertpt.model.stored import find_model
@@ -103,21 +102,20 @@ class MaskFiller:
     def _fill_jointly(self, ids: np.ndarray, places: list[int], top_k: int) -> dict[str, Any]:
         masks: list[list[dict[str, Any]]] = [[] for _ in places]
         order: list[int] = []
-        ids, log_score = ids.copy(), 0.0
-        # What is never predicted in training cannot be the answer.
-        allowed = torch.from_numpy(~self.tokenizer.never_predicted).to(self._device)
+        ids, product = ids.copy(), 1.0
+        impossible = torch.from_numpy(self.tokenizer.never_predicted).to(self._device)
         while len(order) < len(places):
             left = [mask for mask in range(len(places)) if mask not in order]
             scores = self._scores(ids, [places[mask] for mask in left])
-            best = (scores * allowed).max(dim=-1)
+            best = scores.masked_fill(impossible, -1.0).max(dim=-1)
             surest = int(best.values.argmax())
             mask, token = left[surest], int(best.indices[surest])
             masks[mask] = self._candidates(ids, places[mask], scores[surest], top_k)
             ids[places[mask]] = token
             order.append(mask)
-            log_score += math.log(float(best.values[surest]))
+            product *= float(best.values[surest])
         sequence = self.tokenizer.text(ids[1:-1])
-        return {"masks": masks, "order": order, "sequence": sequence, "score": math.exp(log_score)}
+        return {"masks": masks, "order": order, "sequence": sequence, "score": product}
 
     @torch.no_grad()
     def _scores(self, ids: np.ndarray, places: Sequence[int]) -> Tensor:

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 
 from bertpt import files
-from bertpt.errors import SettingError
+from bertpt.errors import OutputError, SettingError
 
 SUFFIXES = (".npy", ".safetensors")
 SAFETENSORS_HEADER = 248  # bytes after the 8 of its length, filled up with spaces
@@ -93,6 +93,8 @@ def vector_file(
         raise SettingError(
             "out", f"{path} can hold one vector a text only; for those of tokens use .safetensors"
         )
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder; give a file")
     files.refuse_existing(path, overwrite=overwrite, is_ours=_is_vector_file)
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.new_file(path) as temporary, temporary.open("wb") as file:
@@ -102,8 +104,12 @@ def vector_file(
 
 
 def _is_vector_file(path: Path) -> bool:
-    if not path.is_file():
-        return False
+    if path.suffix == ".npy":
+        try:
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return False
+        return array.dtype == "<f4" and array.ndim == 2
     with path.open("rb") as file:
         start = file.read(8 + SAFETENSORS_HEADER)
-    return start.startswith((b"\x93NUMPY", SAFETENSORS_HEADER.to_bytes(8, "little")))
+    return start.startswith(SAFETENSORS_HEADER.to_bytes(8, "little") + b'{"embeddings":')

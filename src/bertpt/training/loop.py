@@ -10,15 +10,12 @@ import torch
 
 from bertpt.config import BertConfig, PretrainConfig
 from bertpt.data.batches import TrainingExamples, collate, in_order
-from bertpt.data.dataset import DataFolder, Example
+from bertpt.data.dataset import DataFolder
+from bertpt.data.example import Example
 from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import BertptError, InputError, SettingError
-from bertpt.evaluation.mlm import (
-    evaluate,
-    require_rows,
-    require_same_tokenizer,
-    require_sequences,
-)
+from bertpt.evaluation.fit import require_rows, require_same_tokenizer, require_sequences
+from bertpt.evaluation.mlm import evaluate
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.folder import load_into
 from bertpt.model.initialization import initialize

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bertpt.data.batches import Batch, collate
-from bertpt.data.dataset import Example
+from bertpt.data.example import Example
 from bertpt.data.pairs import NO_PAIR
 from bertpt.device import autocast
 from bertpt.model.bert import BertForPreTraining
