@@ -102,7 +102,7 @@ class Tokenizer:
 
 def without_surrogates(text: str) -> str:
     """The text with U+FFFD for what no UTF-8 can spell: a shell's bytes, or half a JSON escape."""
-    return text.encode("utf-8", "replace").decode()
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 # ------------------------------------------------------------------------------------------ load

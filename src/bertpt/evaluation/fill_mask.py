@@ -1,5 +1,6 @@
 """What a model would put in the place of each [MASK]."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,8 @@ class MaskFiller:
         if joint:
             return {"text": text, **self._fill_jointly(ids, places, top_k)}
         masks = [
-            self._candidates(ids, place, scores, top_k)
-            for place, scores in zip(places, self._scores(ids, places), strict=True)
+            self._candidates(ids, place, log_scores, top_k)
+            for place, log_scores in zip(places, self._log_scores(ids, places), strict=True)
         ]
         return {"text": text, "masks": masks}
 
@@ -102,41 +103,45 @@ class MaskFiller:
     def _fill_jointly(self, ids: np.ndarray, places: list[int], top_k: int) -> dict[str, Any]:
         masks: list[list[dict[str, Any]]] = [[] for _ in places]
         order: list[int] = []
-        ids, product = ids.copy(), 1.0
+        ids, log_product = ids.copy(), 0.0
         impossible = torch.from_numpy(self.tokenizer.never_predicted).to(self._device)
         while len(order) < len(places):
             left = [mask for mask in range(len(places)) if mask not in order]
-            scores = self._scores(ids, [places[mask] for mask in left])
-            best = scores.masked_fill(impossible, -1.0).max(dim=-1)
+            log_scores = self._log_scores(ids, [places[mask] for mask in left])
+            best = log_scores.masked_fill(impossible, -torch.inf).max(dim=-1)
             surest = int(best.values.argmax())
             mask, token = left[surest], int(best.indices[surest])
-            masks[mask] = self._candidates(ids, places[mask], scores[surest], top_k)
+            masks[mask] = self._candidates(ids, places[mask], log_scores[surest], top_k)
             ids[places[mask]] = token
             order.append(mask)
-            product *= float(best.values[surest])
-        sequence = self.tokenizer.text(ids[1:-1])
-        return {"masks": masks, "order": order, "sequence": sequence, "score": product}
+            log_product += float(best.values[surest])
+        return {
+            "masks": masks,
+            "order": order,
+            "sequence": self.tokenizer.text(ids[1:-1]),
+            "score": math.exp(log_product),
+        }
 
     @torch.no_grad()
-    def _scores(self, ids: np.ndarray, places: Sequence[int]) -> Tensor:
-        """Probabilities of the vocabulary at some places of a text: (places, vocabulary)."""
+    def _log_scores(self, ids: np.ndarray, places: Sequence[int]) -> Tensor:
+        """Log probabilities of the vocabulary at some places of a text: (places, vocabulary)."""
         inputs = torch.from_numpy(ids).to(self._device)[None]
         at = torch.tensor(places, device=self._device)
         logits = self._model(inputs, masked_positions=at).prediction_logits
         # An embedding may be padded with rows that stand for no token.
-        return logits[:, : len(self.tokenizer.vocab)].softmax(dim=-1)
+        return logits[:, : len(self.tokenizer.vocab)].log_softmax(dim=-1)
 
     def _candidates(
-        self, ids: np.ndarray, place: int, scores: Tensor, top_k: int
+        self, ids: np.ndarray, place: int, log_scores: Tensor, top_k: int
     ) -> list[dict[str, Any]]:
-        best = scores.topk(min(top_k, len(scores)))
+        best = log_scores.topk(min(top_k, len(log_scores)))
         return [
             {
                 "token": self.tokenizer.vocab[token],
                 "score": score,
                 "sequence": self.tokenizer.text([*ids[1:place], token, *ids[place + 1 : -1]]),
             }
-            for score, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            for score, token in zip(best.values.exp().tolist(), best.indices.tolist(), strict=True)
         ]
 
 
