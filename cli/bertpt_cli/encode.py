@@ -82,7 +82,7 @@ def encode(
         figures = {"num_texts": num_texts, "hidden_size": encoder.hidden_size}
         print_json({"out": printable(out), **figures})
     elif out is not None:
-        typer.echo(f"{num_texts:,} texts in {out}, vectors of {encoder.hidden_size}")
+        typer.echo(f"{num_texts:,} texts in {printable(out)}, vectors of {encoder.hidden_size}")
 
 
 def _split(text: Text) -> tuple[str, str]:

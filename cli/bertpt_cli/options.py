@@ -22,7 +22,8 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command one option for each field of its parameters that are `Settings`.
 
     The command gets the dataclasses made from the options' values; names, defaults, help and
-    ranges stand in bertpt.config and nowhere else.
+    ranges stand in bertpt.config and nowhere else. With a --resume it gets None: there, what is
+    `given` is to be judged beside the settings of the run, not beside the defaults.
     """
     hints = get_type_hints(command, include_extras=True)
     plain: list[inspect.Parameter] = []
@@ -40,7 +41,8 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     def wrapper(**values: Any) -> None:
         for name, kind in classes.items():
             fields = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-            values[name] = kind(**{field: values.pop(field) for field in fields})
+            settings = {field: values.pop(field) for field in fields}
+            values[name] = None if values.get("resume") else kind(**settings)
         command(**values)
 
     parameters = plain + options

@@ -63,4 +63,4 @@ def pretrain(
         f"accuracy {percent(result.get(f'{name}_accuracy'))}"
         for name in ("mlm", "nsp")
     )
-    typer.echo(f"{out}/model after {result['step']:,} steps: {of} {mlm}; {nsp}")
+    typer.echo(f"{printable(out)}/model after {result['step']:,} steps: {of} {mlm}; {nsp}")

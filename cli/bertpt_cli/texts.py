@@ -7,6 +7,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from bertpt.errors import InputError
+from bertpt.files import printable
 
 Texts = Annotated[
     list[str],
@@ -30,7 +31,7 @@ def read_texts(arguments: Iterable[str]) -> Iterator[Text]:
     """
     for argument in arguments:
         if argument != "-":
-            yield Text(argument, "")
+            yield Text(printable(argument), "")
             continue
         if sys.stdin is None:
             raise InputError("standard input is closed")

@@ -38,4 +38,4 @@ def train_tokenizer(
     if json:
         print_json({"out": printable(out), **result})
     else:
-        typer.echo(f"{result['vocab_size']:,} entries in {out}")
+        typer.echo(f"{result['vocab_size']:,} entries in {printable(out)}")

@@ -93,7 +93,7 @@ def refuse_existing(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bo
 
 
 def printable(path: object) -> str:
-    """A path for a JSON file or a message; a name that is no UTF-8 gets U+FFFD in it."""
+    """A path, or another word of a shell, for a file or a message: U+FFFD for what is no UTF-8."""
     return os.fsencode(str(path)).decode("utf-8", "replace")
 
 

@@ -5,9 +5,11 @@ import dataclasses
 import pytest
 import torch
 import transformers
+from transformers.activations import ACT2FN
 
 from bertpt.config import BertConfig
-from bertpt.model.bert import BertForPreTraining
+from bertpt.errors import InputError
+from bertpt.model.bert import ACTIVATIONS, BertForPreTraining
 from bertpt.model.losses import loss_sums, pretraining_loss
 
 # Sizes that fit no other, so that swapped axes fail. 5 examples, up to 7 tokens.
@@ -66,8 +68,17 @@ def random_ids(*shape):
 INPUT_IDS = random_ids(5, 7)
 
 
-def run(model, input_ids=INPUT_IDS, token_type_ids=TOKEN_TYPE_IDS, positions=MASKED_POSITIONS):
-    return model(input_ids, token_type_ids, LENGTHS, positions)
+REAL = torch.arange(7) < LENGTHS[:, None]
+
+
+def run(
+    model,
+    input_ids=INPUT_IDS,
+    token_type_ids=TOKEN_TYPE_IDS,
+    positions=MASKED_POSITIONS,
+    **asked,
+):
+    return model(input_ids, token_type_ids, LENGTHS, positions, **asked)
 
 
 def run_oracle(oracle):
@@ -81,6 +92,7 @@ def run_oracle(oracle):
         labels=labels,
         next_sentence_label=NEXT_SENTENCE_LABELS,
         output_hidden_states=True,
+        output_attentions=True,
     )
 
 
@@ -102,10 +114,99 @@ def model(request):
 
 def test_the_encoders_output_equals_transformers_at_every_real_token(model):
     ours, theirs = run(model), run_oracle(oracle_for(model))
-    real = torch.arange(7) < LENGTHS[:, None]
     torch.testing.assert_close(
-        ours.last_hidden_state[real], theirs.hidden_states[-1][real], **CLOSE
+        ours.last_hidden_state[REAL], theirs.hidden_states[-1][REAL], **CLOSE
     )
+
+
+@pytest.mark.parametrize("hidden_act", ACTIVATIONS)
+def test_the_embeddings_and_every_layers_hidden_states_equal_transformers(hidden_act):
+    model = randomized(dataclasses.replace(CONFIG, hidden_act=hidden_act))
+    ours, theirs = run(model, output_hidden_states=True), run_oracle(oracle_for(model))
+    assert len(ours.hidden_states) == 1 + 2
+    for mine, other in zip(ours.hidden_states, theirs.hidden_states, strict=True):
+        torch.testing.assert_close(mine[REAL], other[REAL], **CLOSE)
+    assert torch.equal(ours.hidden_states[0], model.bert.embeddings(INPUT_IDS, TOKEN_TYPE_IDS))
+    assert torch.equal(ours.hidden_states[-1], ours.last_hidden_state)
+
+
+def test_the_attentions_of_every_layer_equal_transformers(model):
+    ours, theirs = run(model, output_attentions=True), run_oracle(oracle_for(model))
+    assert len(ours.attentions) == 2
+    for mine, other in zip(ours.attentions, theirs.attentions, strict=True):
+        assert mine.shape == (5, model.config.num_attention_heads, 7, 7)
+        torch.testing.assert_close(mine.transpose(1, 2)[REAL], other.transpose(1, 2)[REAL], **CLOSE)
+
+
+def test_attentions_add_up_to_1_over_the_real_tokens_and_none_goes_to_padding(model):
+    for attention in run(model, output_attentions=True).attentions:
+        for example, length in enumerate(LENGTHS.tolist()):
+            assert (attention[example, :, :, length:] == 0).all()
+            over_real = attention[example, :, :, :length]
+            assert (over_real > 0).all()
+            torch.testing.assert_close(over_real.sum(dim=-1), torch.ones(over_real.shape[:-1]))
+
+
+def test_hidden_states_and_attentions_are_given_only_where_asked_for(model):
+    plain = run(model)
+    assert plain.hidden_states is None
+    assert plain.attentions is None
+    assert run(model, output_hidden_states=True).attentions is None
+    assert run(model, output_attentions=True).hidden_states is None
+
+
+def test_asking_for_more_changes_nothing_of_the_rest(model):
+    model.double()  # attentions asked for are computed in another order
+    plain = run(model)
+    with_states = run(model, output_hidden_states=True)
+    with_attentions = run(model, output_attentions=True)
+    with_both = run(model, output_hidden_states=True, output_attentions=True)
+    for output, distance in ((with_states, 0), (with_attentions, 1e-12), (with_both, 1e-12)):
+        for mine, other in zip(output[:4], plain[:4], strict=True):
+            torch.testing.assert_close(mine, other, atol=distance, rtol=0)
+    for mine, other in zip(with_both.hidden_states, with_states.hidden_states, strict=True):
+        torch.testing.assert_close(mine, other, atol=1e-12, rtol=0)
+    for mine, other in zip(with_both.attentions, with_attentions.attentions, strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_the_encoder_alone_gives_what_it_gives_inside(model):
+    asked = {"output_hidden_states": True, "output_attentions": True}
+    whole, alone = run(model, **asked), model.bert(INPUT_IDS, TOKEN_TYPE_IDS, LENGTHS, **asked)
+    for name in alone._fields:
+        torch.testing.assert_close(getattr(alone, name), getattr(whole, name), atol=0, rtol=0)
+
+
+def test_ids_alone_mean_one_segment_no_padding_and_every_position(model):
+    spelled_out = model(
+        INPUT_IDS, torch.zeros(5, 7, dtype=torch.int64), torch.full((5,), 7), torch.arange(35)
+    )
+    short = model(INPUT_IDS)
+    assert short.prediction_logits.shape == (35, 99)
+    for mine, other in zip(short[:4], spelled_out[:4], strict=True):
+        assert torch.equal(mine, other)
+    encoded = model.bert(INPUT_IDS)
+    assert torch.equal(encoded.last_hidden_state, short.last_hidden_state)
+    assert torch.equal(encoded.pooler_output, short.pooler_output)
+    theirs = oracle_for(model)(input_ids=INPUT_IDS)
+    torch.testing.assert_close(
+        short.prediction_logits.view(5, 7, 99), theirs.prediction_logits, **CLOSE
+    )
+    torch.testing.assert_close(
+        short.seq_relationship_logits, theirs.seq_relationship_logits, **CLOSE
+    )
+
+
+def test_the_activations_are_those_that_a_config_may_ask_for():
+    declared = {field.name: field.metadata for field in dataclasses.fields(BertConfig)}
+    assert set(ACTIVATIONS) == set(declared["hidden_act"]["choices"])
+
+
+@pytest.mark.parametrize("hidden_act", ACTIVATIONS)
+def test_an_activation_is_transformers_of_that_name(hidden_act):
+    x = torch.linspace(-6, 6, 241, dtype=torch.float64)
+    theirs = ACT2FN[hidden_act](x)
+    torch.testing.assert_close(ACTIVATIONS[hidden_act](x), theirs, atol=1e-9, rtol=0)
 
 
 def test_the_pooled_vectors_equal_transformers(model):
@@ -203,6 +304,31 @@ def test_dropout_is_off_in_eval_and_on_in_train(where):
     assert torch.equal(run(model.eval()).last_hidden_state, without)
 
 
+def test_attention_dropout_is_on_in_train_where_attentions_are_asked_for():
+    model = randomized(dataclasses.replace(CONFIG, attention_probs_dropout_prob=0.5))
+    still = run(model, output_attentions=True)
+    model.train()
+    first, second = (run(model, output_attentions=True) for _ in range(2))
+    assert not torch.allclose(first.last_hidden_state, second.last_hidden_state)
+    assert torch.equal(first.attentions[0], still.attentions[0])  # they are as before dropout
+
+
+@pytest.mark.parametrize("output_attentions", [False, True])
+def test_attention_dropout_changes_no_mean(output_attentions):
+    model = randomized(dataclasses.replace(CONFIG, attention_probs_dropout_prob=0.25))
+    attention = model.bert.encoder.layer[0].attention.self
+    hidden, mask = model.bert.embeddings(INPUT_IDS, TOKEN_TYPE_IDS), REAL[:, None, None, :]
+    kept, _ = attention(hidden, mask, output_attentions=output_attentions)
+    torch.manual_seed(0)
+    dropped, _ = attention.train()(
+        hidden.repeat(4000, 1, 1), mask.repeat(4000, 1, 1, 1), output_attentions=output_attentions
+    )
+    dropped = dropped.view(4000, 5, 7, 12)
+    error = dropped.std(dim=0) / 4000**0.5
+    assert (error > 0).all()
+    assert ((dropped.mean(dim=0) - kept).abs() < 5 * error).all()
+
+
 def test_dropout_leaves_whole_residuals_alone_in_expectation():
     model = randomized(dataclasses.replace(CONFIG, hidden_dropout_prob=0.25)).train()
     embeddings = model.bert.embeddings
@@ -244,6 +370,13 @@ def test_the_number_of_parameters_is_that_of_bert_base():
         oracle = transformers.BertForPreTraining(transformers.BertConfig())
     ours = sum(parameter.numel() for parameter in model.parameters())
     assert ours == oracle.num_parameters()
+
+
+def test_an_input_longer_than_the_positions_is_refused_with_both_numbers():
+    for positions in (1, 6):
+        model = randomized(dataclasses.replace(CONFIG, max_position_embeddings=positions))
+        with pytest.raises(InputError, match=f"7 tokens, the model reads {positions}"):
+            run(model)
 
 
 def test_no_predicted_position_gives_empty_logits():

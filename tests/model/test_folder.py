@@ -1,18 +1,26 @@
-"""Model folders: exchanged with transformers in both directions, and refused when damaged."""
+"""Model folders: every bit comes back, every weight is accounted for, and damage is refused."""
 
+import contextlib
+import dataclasses
 import json
+import re
+import tempfile
+from collections import Counter
+from pathlib import Path
 
 import pytest
-import safetensors
 import safetensors.torch
 import torch
-import transformers
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from bertpt.config import BertConfig
-from bertpt.errors import InputError
-from bertpt.model.bert import BertForPreTraining
-from bertpt.model.folder import find_model, read_config
+from bertpt.errors import InputError, OutputError
+from bertpt.model.bert import BertForPreTraining, BertModel
+from bertpt.model.folder import MLM_HEAD, NSP_HEAD, POOLER, load_into, load_model
 from bertpt.model.losses import loss_sums, pretraining_loss
+from bertpt.model.stored import find_model, read_config
 
 CONFIG = BertConfig(
     vocab_size=99,
@@ -24,15 +32,19 @@ CONFIG = BertConfig(
     layer_norm_eps=1e-7,
 )
 EMBEDDING = "bert.embeddings.word_embeddings.weight"
+POSITIONS = "bert.embeddings.position_embeddings.weight"
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 IDS = torch.tensor([[2, 7, 98, 4, 3], [2, 55, 4, 3, 0]])
 TOKEN_TYPE_IDS = torch.tensor([[0, 0, 1, 1, 1], [0, 0, 1, 1, 0]])
 LENGTHS = torch.tensor([5, 4])
 
 
-def randomized(config=CONFIG):
+PREFIXES = {POOLER: "bert.pooler.", MLM_HEAD: "cls.predictions.", NSP_HEAD: "cls.seq_relationship."}
+
+
+def randomized(config=CONFIG, kind=BertForPreTraining):
     generator = torch.Generator().manual_seed(4)
-    model = BertForPreTraining(config)
+    model = kind(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.3, generator=generator)
@@ -41,24 +53,6 @@ def randomized(config=CONFIG):
 
 def run(model):
     return model(IDS, TOKEN_TYPE_IDS, LENGTHS, torch.arange(10))
-
-
-def run_oracle(oracle):
-    mask = (torch.arange(5) < LENGTHS[:, None]).long()
-    return oracle(input_ids=IDS, token_type_ids=TOKEN_TYPE_IDS, attention_mask=mask)
-
-
-def assert_equal_logits(ours, theirs):
-    real = torch.arange(5) < LENGTHS[:, None]
-    torch.testing.assert_close(
-        ours.prediction_logits.view(2, 5, 99)[real],
-        theirs.prediction_logits[real],
-        atol=1e-5,
-        rtol=1e-5,
-    )
-    torch.testing.assert_close(
-        ours.seq_relationship_logits, theirs.seq_relationship_logits, atol=1e-5, rtol=1e-5
-    )
 
 
 @pytest.fixture
@@ -73,15 +67,31 @@ def change_weights(folder, change):
     safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def names_in(folder):
+    return safetensors.torch.load_file(folder / "model.safetensors").keys()
+
+
 def change_config(folder, **values):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **values}))
 
 
-def refusal(folder):
+def refusal(folder, *, kind=BertForPreTraining, **how):
     with pytest.raises(InputError) as caught:
-        BertForPreTraining.from_folder(folder)
+        kind.from_folder(folder, **how)
     return str(caught.value)
+
+
+def remove(*beginnings):
+    """A change of weights."""
+
+    def change(tensors):
+        gone = [name for name in tensors if name.startswith(beginnings)]
+        assert gone
+        for name in gone:
+            del tensors[name]
+
+    return change
 
 
 def test_a_model_comes_back_bit_for_bit(folder):
@@ -111,29 +121,8 @@ def test_the_mean_pooler_is_remembered(tmp_path):
     assert BertForPreTraining.from_folder(tmp_path).config == config
 
 
-def test_transformers_opens_the_folder_and_misses_nothing(folder):
-    oracle, info = transformers.AutoModelForPreTraining.from_pretrained(
-        folder, output_loading_info=True
-    )
-    assert isinstance(oracle, transformers.BertForPreTraining)
-    assert not any(info.values()), info
-    assert oracle.config.layer_norm_eps == 1e-7
-    assert_equal_logits(run(randomized()), run_oracle(oracle.eval()))
-
-
-def test_a_folder_of_transformers_loads(tmp_path):
-    config = {k: v for k, v in CONFIG.to_dict().items() if k != "pooler"}
-    oracle = transformers.BertForPreTraining(transformers.BertConfig(**config)).eval()
-    oracle.load_state_dict(randomized().state_dict())
-    oracle.save_pretrained(tmp_path)
-    loaded = BertForPreTraining.from_folder(tmp_path)
-    assert loaded.config == CONFIG
-    assert_equal_logits(run(loaded), run_oracle(oracle))
-
-
 def test_tied_tensors_are_stored_once(folder):
-    with safetensors.safe_open(folder / "model.safetensors", framework="pt") as file:
-        stored = set(file.keys())
+    stored = safetensors.torch.load_file(folder / "model.safetensors").keys()
     assert EMBEDDING in stored
     assert "cls.predictions.bias" in stored
     assert not stored & {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
@@ -180,6 +169,33 @@ def test_a_renamed_tensor_is_named_by_both_names(folder):
     assert f"unknown _orig_mod.{QUERY}" in message
 
 
+def test_more_than_ten_names_are_cut_off(folder):
+    layer = sorted(name for name in names_in(folder) if name.startswith("bert.encoder.layer.1."))
+    assert len(layer) == 16
+    change_weights(folder, remove("bert.encoder.layer.1."))
+    message = refusal(folder)
+    assert f"missing {', '.join(layer[:10])} and 6 more" in message
+    assert not any(name in message for name in layer[10:])
+
+
+def test_ten_names_are_all_listed(folder):
+    ten = sorted(name for name in names_in(folder) if name.startswith("bert.encoder."))[:10]
+    change_weights(folder, lambda tensors: [tensors.pop(name) for name in ten])
+    message = refusal(folder)
+    assert all(name in message for name in ten)
+    assert "more" not in message
+
+
+@pytest.mark.parametrize(("layers", "fault"), [(1, "unexpected"), (3, "missing")])
+@pytest.mark.parametrize("kind", [BertForPreTraining, BertModel])
+def test_another_number_of_layers_is_noticed(kind, layers, fault, folder):
+    change_config(folder, num_hidden_layers=layers)
+    odd = f"bert.encoder.layer.{min(layers, 2)}."
+    message = refusal(folder, kind=kind, new_heads=True)
+    assert f"{fault} {odd}attention.output.LayerNorm.bias" in message
+    assert "and 6 more" in message
+
+
 def test_all_faults_of_the_weights_are_named_at_once(folder):
     def spoil(tensors):
         del tensors["bert.pooler.dense.bias"]
@@ -193,9 +209,45 @@ def test_all_faults_of_the_weights_are_named_at_once(folder):
     assert "cls.seq_relationship.weight is [3, 12], not [2, 12]" in message
 
 
+def test_a_tensor_under_an_old_and_a_new_name_is_named(folder):
+    new, old = "bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma"
+    change_weights(folder, lambda tensors: tensors.update({old: tensors[new] + 1}))
+    assert new in refusal(folder)
+    assert old in refusal(folder)
+
+
 def test_a_tensor_of_another_shape_is_named_with_both_shapes(folder):
     change_weights(folder, lambda t: t.update({QUERY: t[QUERY][:7].clone()}))
     assert f"{QUERY} is [7, 12], not [12, 12]" in refusal(folder)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_weight_that_is_not_finite_is_named(value, folder):
+    change_weights(folder, lambda tensors: tensors[QUERY][3, 5].fill_(value))
+    message = refusal(folder)
+    assert QUERY in message
+    assert "not finite" in message
+    assert EMBEDDING not in message
+
+
+def test_a_weight_that_float32_cannot_hold_is_named(folder):
+    change_weights(folder, lambda t: t.update({QUERY: t[QUERY].double() * 1e300}))
+    assert QUERY in refusal(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
+def test_a_weight_of_integers_is_named_with_its_type(dtype, folder):
+    change_weights(folder, lambda tensors: tensors.update({QUERY: tensors[QUERY].to(dtype)}))
+    assert f"{QUERY} is {str(dtype).removeprefix('torch.')}" in refusal(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_a_weight_of_8_bits_is_read_or_refused(dtype, folder):
+    eighths = (torch.arange(144) % 15 - 7).view(12, 12) / 8  # which both formats hold as they are
+    change_weights(folder, lambda tensors: tensors.update({QUERY: eighths.to(dtype)}))
+    with contextlib.suppress(InputError):
+        loaded = BertForPreTraining.from_folder(folder)
+        assert torch.equal(loaded.get_parameter(QUERY), eighths)
 
 
 @pytest.mark.parametrize(
@@ -277,3 +329,245 @@ def test_a_model_is_found_in_its_folder_or_in_a_run(folder, tmp_path):
     assert find_model(folder) == folder
     with pytest.raises(InputError, match="no such model folder"):
         find_model(tmp_path / "nowhere")
+
+
+# ---------------------------------------------------------------- heads, and the account of all
+
+
+@pytest.mark.parametrize("part", PREFIXES)
+def test_a_head_of_which_one_tensor_is_missing_is_no_new_head(part, folder):
+    lost = f"{PREFIXES[part]}{'dense.' if part == POOLER else ''}bias"
+    change_weights(folder, lambda tensors: tensors.pop(lost))
+    change_config(folder, architectures=None)
+    assert f"missing {lost}" in refusal(folder, new_heads=True)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "declared"),
+    [
+        ("BertForPreTraining", {POOLER, MLM_HEAD, NSP_HEAD}),
+        ("BertForMaskedLM", {MLM_HEAD}),
+        ("BertForNextSentencePrediction", {POOLER, NSP_HEAD}),
+        ("BertForSequenceClassification", {POOLER}),
+        ("BertForMultipleChoice", {POOLER}),
+    ],
+)
+def test_heads_that_the_config_declares_and_the_weights_lack_are_missing(
+    architecture, declared, folder
+):
+    change_config(folder, architectures=[architecture])
+    change_weights(folder, remove(*PREFIXES.values()))
+    message = refusal(folder, new_heads=True)
+    assert "missing" in message
+    assert {part for part in PREFIXES if PREFIXES[part] in message} == declared
+
+
+def test_an_nsp_head_without_the_pooler_that_it_reads_is_refused(folder):
+    change_config(folder, architectures=None)
+    change_weights(folder, remove("bert.pooler."))
+    assert "missing bert.pooler.dense.bias" in refusal(folder, new_heads=True)
+
+
+EXTRAS = {
+    "bert.embeddings.position_ids": torch.arange(11)[None],
+    "cls.predictions.decoder.weight": randomized().cls.predictions.decoder.weight.detach(),
+    "cls.predictions.decoder.bias": randomized().cls.predictions.decoder.bias.detach(),
+    "classifier.weight": torch.ones(4, 12),
+    "qa_outputs.bias": torch.ones(2),
+}
+
+
+@given(
+    parts=st.sets(st.sampled_from(list(PREFIXES))), extras=st.sets(st.sampled_from(list(EXTRAS)))
+)
+@hypothesis_settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("kind", [BertForPreTraining, BertModel])
+def test_every_tensor_and_every_parameter_is_accounted_for_once(kind, parts, extras):
+    model = randomized()
+    parts |= {MLM_HEAD} if any("decoder" in name for name in extras) else set()
+    parts |= {POOLER} if NSP_HEAD in parts else set()
+    lacking = tuple(PREFIXES[part] for part in PREFIXES.keys() - parts)
+    stored = {
+        name: parameter.detach()
+        for name, parameter in model.named_parameters()
+        if not name.startswith(lacking)
+    }
+    stored.update({name: EXTRAS[name].clone() for name in extras})
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_folder(folder)
+        change_config(Path(folder), architectures=None)
+        safetensors.torch.save_file(stored, Path(folder) / "model.safetensors")
+        loaded, account = load_model(kind, Path(folder))
+
+    ours = {loaded.name_prefix + name: p for name, p in loaded.named_parameters()}
+    assert Counter(account.loaded + account.new) == Counter(ours.keys())
+    assert Counter(account.loaded + account.tied + account.left_out) == Counter(stored.keys())
+    assert set(account.new) == {name for name in ours if name.startswith(lacking)}
+    tied = {name for name in extras if "decoder" in name and kind is BertForPreTraining}
+    assert set(account.tied) == tied
+    assert all(torch.equal(ours[name], stored[name]) for name in account.loaded)
+    for name in set(account.new) | {name for name in extras if "decoder" not in name}:
+        assert name in str(account)
+
+
+def test_a_folder_of_ours_leaves_nothing_to_tell(folder):
+    _, account = load_model(BertForPreTraining, folder)
+    assert len(account.loaded) == len(list(BertForPreTraining(CONFIG).parameters()))
+    assert (account.tied, account.new, account.left_out) == ((), (), ())
+    assert str(account) == ""
+    assert str(load_model(BertModel, folder)[1]) == ""
+
+
+def test_an_encoder_comes_back_bit_for_bit_and_out_of_a_whole_model(folder, tmp_path):
+    model = randomized(kind=BertModel)
+    model.save_folder(tmp_path / "encoder")
+    for loaded, expected in [
+        (BertModel.from_folder(tmp_path / "encoder"), model),
+        (BertModel.from_folder(folder), randomized().bert),
+    ]:
+        assert loaded.config == CONFIG
+        for name, parameter in loaded.named_parameters():
+            assert torch.equal(parameter, expected.get_parameter(name)), name
+
+
+def test_a_refused_folder_leaves_the_model_as_it_was(folder):
+    model = BertForPreTraining(CONFIG)
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    change_weights(folder, lambda tensors: tensors[QUERY].fill_(torch.nan))
+    with pytest.raises(InputError):
+        load_into(model, folder)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, before[name]), name
+
+
+@pytest.mark.parametrize("architectures", [5, True, "BertModel", {"a": 1}, [["BertModel"]], [5]])
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
+def test_architectures_that_are_no_list_of_names_break_nothing(architectures, weights, folder):
+    change_config(folder, architectures=architectures)
+    (folder / "model.safetensors").rename(folder / weights)
+    with contextlib.suppress(InputError):
+        BertForPreTraining.from_folder(folder)
+
+
+# ------------------------------------------------------------------------------- more positions
+
+
+@given(st.integers(11, 40))
+@hypothesis_settings(max_examples=15, deadline=None)
+def test_extended_positions_repeat_the_old_ones_and_change_no_output(number):
+    old = randomized()
+    model = BertForPreTraining(dataclasses.replace(CONFIG, max_position_embeddings=number)).eval()
+    with tempfile.TemporaryDirectory() as folder:
+        old.save_folder(folder)
+        account = load_into(model, Path(folder), extend_positions=True)
+    assert POSITIONS in account.loaded
+    table, rows = old.get_parameter(POSITIONS), model.get_parameter(POSITIONS)
+    assert rows.shape == (number, 12)
+    for position in range(number):
+        assert torch.equal(rows[position], table[position % 11])
+    ids = torch.arange(22).view(2, 11)
+    for mine, other in zip(model(ids)[:4], old(ids)[:4], strict=True):
+        assert torch.equal(mine, other)
+
+
+@pytest.mark.parametrize(("positions", "extend"), [(20, False), (10, False), (10, True)], ids=str)
+def test_positions_that_are_not_to_be_extended_are_refused_with_both_shapes(
+    positions, extend, folder
+):
+    model = BertForPreTraining(dataclasses.replace(CONFIG, max_position_embeddings=positions))
+    with pytest.raises(InputError) as caught:
+        load_into(model, folder, extend_positions=extend)
+    assert f"{POSITIONS} is [11, 12], not [{positions}, 12]" in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(), (0, 12), (11,), (11, 7)], ids=str)
+def test_a_position_table_of_no_use_is_not_extended(shape, folder):
+    change_weights(folder, lambda tensors: tensors.update({POSITIONS: torch.ones(shape)}))
+    model = BertForPreTraining(dataclasses.replace(CONFIG, max_position_embeddings=20))
+    with pytest.raises(InputError, match=re.escape(f"{POSITIONS} is {list(shape)}")):
+        load_into(model, folder, extend_positions=True)
+
+
+# --------------------------------------------------------------------------------------- shards
+
+
+def shard(folder, change=lambda _: None):
+    """Splits our folder into two files; `change` then gets the index."""
+    path = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    path.unlink()
+    places = {name: f"{name.split('.')[0]}.safetensors" for name in tensors}
+    for file in set(places.values()):
+        part = {name: tensor for name, tensor in tensors.items() if places[name] == file}
+        safetensors.torch.save_file(part, folder / file)
+    index = {"metadata": {}, "weight_map": places}
+    change(index)
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def test_shards_are_put_together(folder):
+    shard(folder)
+    model, loaded = randomized(), BertForPreTraining.from_folder(folder)
+    for name, parameter in loaded.named_parameters():
+        assert torch.equal(parameter, model.get_parameter(name)), name
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["gone.safetensors", "../cls.safetensors", "/cls.safetensors", "", ".", "..", "\ud800", "a\0b"],
+)
+def test_a_shard_that_is_not_there_or_outside_is_named(place, folder):
+    shard(folder, lambda index: index["weight_map"].update({QUERY: place}))
+    (folder.parent / "cls.safetensors").write_bytes((folder / "cls.safetensors").read_bytes())
+    message = refusal(folder)
+    assert str(folder) in message
+    assert place in message or not place.isprintable()
+
+
+def test_a_tensor_that_is_not_in_the_file_it_is_said_to_be_in_is_named(folder):
+    shard(folder, lambda index: index["weight_map"].update({QUERY: "cls.safetensors"}))
+    message = refusal(folder)
+    assert str(folder / "model.safetensors.index.json") in message
+    assert QUERY in message
+
+
+def test_a_tensor_that_the_index_does_not_list_is_named(folder):
+    shard(folder, lambda index: index["weight_map"].pop(QUERY))
+    message = refusal(folder)
+    assert str(folder / "model.safetensors.index.json") in message
+    assert QUERY in message
+
+
+def test_a_tensor_that_two_shards_hold_is_named(folder):
+    shard(folder)
+    head = safetensors.torch.load_file(folder / "cls.safetensors")
+    head[QUERY] = torch.zeros(12, 12)
+    safetensors.torch.save_file(head, folder / "cls.safetensors")
+    assert QUERY in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [{}, {"weight_map": None}, {"weight_map": ["a"]}, {"weight_map": {QUERY: 5}}],
+    ids=["none", "null", "list", "number"],
+)
+def test_an_index_without_a_map_is_named(index, folder):
+    shard(folder)
+    path = folder / "model.safetensors.index.json"
+    path.write_text(json.dumps(index))
+    assert str(path) in refusal(folder)
+    assert "weight_map" in refusal(folder)
+
+
+def test_a_damaged_shard_is_named(folder):
+    shard(folder)
+    path = folder / "bert.safetensors"
+    path.write_bytes(path.read_bytes()[:-3])
+    assert str(path) in refusal(folder)
+
+
+def test_a_place_that_is_no_folder_cannot_be_saved_to(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(OutputError, match="cannot write"):
+            randomized().save_folder(place)

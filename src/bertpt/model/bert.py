@@ -16,6 +16,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from bertpt.config import BertConfig
+from bertpt.errors import InputError
 from bertpt.model.folder import FolderModule
 
 # hidden_act as config.json spells it; the two last are one function, tanh's approximation.
@@ -234,7 +235,15 @@ class BertModel(FolderModule):
             lengths: tokens in each example; `None` means that nothing is padding. (B,)
             output_hidden_states: give the hidden states of every layer as well.
             output_attentions: give the attentions of every layer as well.
+
+        Raises:
+            InputError: the input is longer than the model has positions.
         """
+        positions = self.config.max_position_embeddings
+        if input_ids.shape[1] > positions:
+            raise InputError(
+                f"the input has {input_ids.shape[1]} tokens, the model reads {positions}"
+            )
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
         if lengths is None:

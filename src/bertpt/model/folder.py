@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bertpt import files
 from bertpt.config import BertConfig
-from bertpt.errors import InputError
+from bertpt.errors import InputError, OutputError
 from bertpt.model.initialization import make_published
 from bertpt.model.stored import (
     WEIGHTS,
@@ -44,6 +44,7 @@ PARTS = {POOLER: "bert.pooler.", MLM_HEAD: "cls.predictions.", NSP_HEAD: "cls.se
 PARTS_OF_CLASS = {
     "BertForPreTraining": (POOLER, MLM_HEAD, NSP_HEAD),
     "BertForMaskedLM": (MLM_HEAD,),
+    "BertLMHeadModel": (MLM_HEAD,),
     "BertForNextSentencePrediction": (POOLER, NSP_HEAD),
     "BertForSequenceClassification": (POOLER,),
     "BertForMultipleChoice": (POOLER,),
@@ -92,7 +93,7 @@ class Account:
         for part in PARTS:
             if self.lacks(part):
                 names = listed(name for name in self.new if _is_of(part, name))
-                told.append(f"no {part}, so {names} is newly initialised")
+                told.append(f"no {part} (newly initialised: {names})")
         return "; ".join(told)
 
 
@@ -127,9 +128,15 @@ class FolderModule(nn.Module):
 
         The folder is made where there is none. A tokenizer is saved beside them with its own
         `save`.
+
+        Raises:
+            OutputError: the place cannot be written to.
         """
         folder = Path(path)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"cannot write {folder}: {error.strerror}") from error
         # A tied parameter has one name here, so it is stored once.
         weights = {name: p.detach().cpu().contiguous() for name, p in self.named_parameters()}
         save_tensors(folder / WEIGHTS, weights)
@@ -209,7 +216,9 @@ def load_into(
     if not problems and "cls." in own_names:
         problems = _untied(config, stored)
     if problems:
-        raise InputError(f"{folder} does not fit its config.json: {'; '.join(problems)}")
+        raise InputError(
+            f"{folder} cannot be loaded as its config.json says: {'; '.join(problems)}"
+        )
 
     with torch.no_grad():
         for name in loaded:

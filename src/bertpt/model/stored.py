@@ -16,10 +16,9 @@ from bertpt.model.tensors import load_tensors
 WEIGHTS = "model.safetensors"
 SHARDS = "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-BERT_CLASSES = (
-    *("BertModel", "BertForPreTraining", "BertForMaskedLM", "BertForNextSentencePrediction"),
+TASK_CLASSES = (
     *("BertForSequenceClassification", "BertForMultipleChoice", "BertForTokenClassification"),
-    *("BertForQuestionAnswering", "BertLMHeadModel"),
+    "BertForQuestionAnswering",
 )
 
 # What a BERT's config.json may ask for, and this model has only one of.
@@ -39,8 +38,10 @@ def find_model(path: Path) -> Path:
     for folder in (path, path / "model"):
         if (folder / "config.json").is_file() and _has_weights(folder):
             return folder
-    if any((path / name).is_file() for name in PICKLES):
-        raise InputError(f"{path} holds a pickle only, which can run any code; {_convert(path)}")
+    if pickles := [path / name for name in PICKLES if (path / name).is_file()]:
+        raise InputError(
+            f"{path} holds a pickle only, which can run any code; {_convert(pickles[-1])}"
+        )
     there = {"config.json": (path / "config.json").is_file(), WEIGHTS: _has_weights(path)}
     lost = " with ".join(name for name in there if not there[name])
     raise InputError(f"{path} holds no {lost}, and no model/ that does")
@@ -50,14 +51,34 @@ def _has_weights(folder: Path) -> bool:
     return (folder / WEIGHTS).is_file() or (folder / SHARDS).is_file()
 
 
-def _convert(folder: Path) -> str:
-    """How to turn a pickle into safetensors."""
+def _convert(pickle: Path) -> str:
+    """How to turn a pickle, or the index of several, into safetensors.
+
+    The class is chosen by the names in the file, which stand there in plain bytes, so that nothing
+    is lost and no head is made up.
+    """
+    content = pickle.read_bytes()
+    has_mlm, has_nsp, has_pooler = (
+        name in content
+        for name in (b"cls.predictions.", b"cls.seq_relationship.", b"pooler.dense.")
+    )
+    folder = pickle.parent
     config = folder / "config.json"
     declared = declared_classes(files.read_json(config)) if config.is_file() else []
-    kind = next((name for name in declared if name in BERT_CLASSES), "BertForPreTraining")
+    tasks = [name for name in declared if name in TASK_CLASSES]
+    options = ""
+    if has_mlm:
+        kind = "BertForPreTraining" if has_nsp else "BertForMaskedLM"
+    elif has_nsp:
+        kind = "BertForNextSentencePrediction"
+    elif tasks:
+        kind = tasks[0]
+    else:
+        kind, options = "BertModel", "" if has_pooler else ", add_pooling_layer=False"
     place = json.dumps(str(folder))
     code = (
-        f"from transformers import {kind} as M; M.from_pretrained({place}).save_pretrained({place})"
+        f"from transformers import {kind} as M; "
+        f"M.from_pretrained({place}{options}).save_pretrained({place})"
     )
     return f"convert it if you trust it: python -c {shlex.quote(code)}"
 
@@ -81,7 +102,7 @@ def read_config(folder: Path) -> BertConfig:
     if stored.get("model_type") != "bert":
         raise InputError(f"{path} is of model type {stored.get('model_type')}, not bert")
     for name, value in ONLY.items():
-        if stored.get(name, value) != value:
+        if stored.get(name) not in (value, None):
             raise InputError(
                 f"{path}: {name} is {stored[name]!r}; bertpt's BERT has {value!r} only"
             )
@@ -98,6 +119,7 @@ def stored_tensors(folder: Path) -> dict[str, Tensor]:
     else:
         tensors = _load_shards(folder)
     named: dict[str, Tensor] = {}
+    originals: dict[str, str] = {}
     # A folder of BertModel has its parameters without the prefix.
     is_bare = not any(name.startswith("bert.") for name in tensors)
     for old, tensor in tensors.items():
@@ -107,8 +129,8 @@ def stored_tensors(folder: Path) -> dict[str, Tensor]:
         if is_bare and name.startswith(("embeddings.", "encoder.", "pooler.")):
             name = f"bert.{name}"
         if name in named:
-            raise InputError(f"{folder} has {name} twice, once as {old}")
-        named[name] = tensor
+            raise InputError(f"{folder} has {name} twice, as {originals[name]} and as {old}")
+        named[name], originals[name] = tensor, old
     return named
 
 
@@ -129,7 +151,7 @@ def _load_shards(folder: Path) -> dict[str, Tensor]:
 
 
 def _beside(index: Path, name: str) -> Path:
-    if not name or not name.isprintable() or Path(name).name != name:
+    if not name.endswith(".safetensors") or not name.isprintable() or Path(name).name != name:
         raise InputError(f"{index} names {name!r}, which is not a file beside it")
     return index.with_name(name)
 

@@ -107,11 +107,15 @@ def _training(
             f"Muon for the encoder's matrices, peak learning rate {config.muon_learning_rate:g}; "
             f"{optimizer} for the rest"
         )
-    examples = step * config.batch_size
+    in_epoch = manifest["examples"]["train"]
+    epochs, steps = divmod(step, -(-in_epoch // config.batch_size))
+    examples = (
+        epochs * in_epoch + steps * config.batch_size
+    )  # an epoch's last step has what is left
     rows = [
         ("start", f"`{config.init_from}`" if config.init_from else f"{config.init} weights"),
         ("steps", f"{step:,}"),
-        ("examples", f"{examples:,} ({examples / manifest['examples']['train']:.2f} epochs)"),
+        ("examples", f"{examples:,} ({examples / in_epoch:.2f} epochs)"),
         ("batch", f"{config.batch_size} examples"),
         ("optimizer", optimizer),
         ("warm-up", f"{config.warmup:g}"),
