@@ -93,3 +93,80 @@ def test_lengths_of_a_run_exclude_each_other():
 def test_settings_that_contradict_each_other_are_refused(settings, message):
     with pytest.raises(SettingError, match=message):
         PretrainConfig(**settings)
+
+
+# -------------------------------------------------------------------------- from another model
+
+# A value for each setting that asks for another shape or start than the model has.
+SHAPE_SETTINGS = {
+    "model": "tiny",
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 17,
+    "pooler": "cls",
+    "init": "published",
+}
+
+
+def test_learning_rates_from_another_model_are_a_tenth_of_the_fast_ones():
+    fast, resolved = RECIPES["fast"], PretrainConfig(init_from="first").resolve()
+    assert resolved.learning_rate == pytest.approx(fast["learning_rate"] / 10)
+    assert resolved.muon_learning_rate == pytest.approx(fast["muon_learning_rate"] / 10)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_rest_of_a_recipe_is_as_ever_from_another_model(recipe):
+    resolved = PretrainConfig(recipe=recipe, init_from="first").resolve()
+    rates = {"learning_rate", "muon_learning_rate"}
+    for name in RECIPES[recipe].keys() - rates - {"init"}:
+        assert getattr(resolved, name) == RECIPES[recipe][name], name
+    fast = PretrainConfig(init_from="first").resolve()
+    assert {name: getattr(resolved, name) for name in rates} == {
+        name: getattr(fast, name) for name in rates
+    }
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "muon_learning_rate"])
+def test_a_learning_rate_that_is_given_wins_from_another_model(name):
+    plain = PretrainConfig(init_from="first").resolve()
+    resolved = PretrainConfig(init_from="first", **{name: 0.3}).resolve()
+    assert resolved == dataclasses.replace(plain, **{name: 0.3})
+
+
+def test_the_shape_stays_open_from_another_model():
+    resolved = PretrainConfig(init_from="first").resolve()
+    assert {name: getattr(resolved, name) for name in SHAPE_SETTINGS} == dict.fromkeys(
+        SHAPE_SETTINGS
+    )
+    assert resolved.resolve() == resolved
+    assert PretrainConfig(**resolved.to_dict()) == resolved
+
+
+@pytest.mark.parametrize(("name", "value"), SHAPE_SETTINGS.items())
+def test_a_shape_beside_another_model_is_refused(name, value):
+    PretrainConfig(**{name: value})
+    option = f"--{name.replace('_', '-')}"
+    with pytest.raises(SettingError) as caught:
+        PretrainConfig(init_from="first", **{name: value})
+    assert caught.value.setting == name
+    assert str(caught.value).startswith(f"{option} and --init-from exclude each other: first ")
+
+
+def test_positions_are_extended_of_another_model_only():
+    with pytest.raises(SettingError, match=r"^--extend-positions .*--init-from$"):
+        PretrainConfig(extend_positions=True)
+    assert PretrainConfig(extend_positions=True, init_from="first").resolve().extend_positions
+
+
+def test_help_tells_the_learning_rates_from_another_model():
+    resolved = PretrainConfig(init_from="first").resolve()
+    for name in ("learning_rate", "muon_learning_rate"):
+        [field] = [f for f in dataclasses.fields(PretrainConfig) if f.name == name]
+        assert f"with --init-from {getattr(resolved, name):g}" in field.metadata["help"]
+
+
+def test_a_model_with_an_empty_name_is_not_taken_for_none():
+    with pytest.raises(SettingError):
+        PretrainConfig(init_from="", hidden_size=12)

@@ -45,20 +45,21 @@ def encode(
     with tokens and embeddings for --pooling tokens. Any number of texts takes the same memory.
     """
     from bertpt.evaluation.encode import TextEncoder
-    from bertpt.evaluation.vector_file import vector_file
+    from bertpt.evaluation.vector_file import require_place, vector_file
     from bertpt.progress import Progress
 
-    progress = Progress(quiet=quiet)
+    by_token, progress = config.pooling == "tokens", Progress(quiet=quiet)
+    if out is not None:
+        require_place(out, by_token=by_token, overwrite=overwrite)
     encoder = TextEncoder(model, config)
-    if encoder.about_weights:
-        progress.log(f"{model}: {encoder.about_weights}")
+    if encoder.about_left_out:
+        progress.log(f"{model}: {encoder.about_left_out}")
     given = read_texts(texts)
     # A bar would stand between the vectors where both go to the terminal.
     bar = Progress(quiet=quiet or out is None).bar("encoding", unit="text")
     encoded = encoder.encode(
         map(_split, given) if pair else (text.text for text in given), on_batch=bar.update
     )
-    by_token = config.pooling == "tokens"
     sink = (
         vector_file(out, width=encoder.hidden_size, by_token=by_token, overwrite=overwrite)
         if out
@@ -82,7 +83,8 @@ def encode(
         figures = {"num_texts": num_texts, "hidden_size": encoder.hidden_size}
         print_json({"out": printable(out), **figures})
     elif out is not None:
-        typer.echo(f"{num_texts:,} texts in {printable(out)}, vectors of {encoder.hidden_size}")
+        texts_in = f"{num_texts:,} text{'' if num_texts == 1 else 's'} in {printable(out)}"
+        typer.echo(f"{texts_in}, vectors of {encoder.hidden_size}")
 
 
 def _split(text: Text) -> tuple[str, str]:

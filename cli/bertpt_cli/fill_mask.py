@@ -30,8 +30,8 @@ def fill_mask(
     from bertpt.progress import Progress
 
     filler = MaskFiller(model, device=config.device)
-    if filler.about_weights:
-        Progress(quiet=quiet).log(f"{model}: {filler.about_weights}")
+    if filler.about_left_out:
+        Progress(quiet=quiet).log(f"{model}: {filler.about_left_out}")
     failed = False
     for text, where in read_texts(texts):
         try:

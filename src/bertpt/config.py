@@ -388,10 +388,12 @@ class PretrainConfig(Settings):
             raise SettingError(
                 lengths[0], f"and --{lengths[1].replace('_', '-')} exclude each other"
             )
+        if not self.init_from and self.init_from is not None:
+            raise SettingError("init_from", "'' is no model; give its folder")
         for name in SHAPE if self.init_from else ():
             if getattr(self, name) is not None:
                 raise SettingError(
-                    name, f"and --init-from exclude each other: {self.init_from} decides the shape"
+                    name, f"and --init-from exclude each other: {self.init_from} decides it"
                 )
         if self.extend_positions and not self.init_from:
             raise SettingError("extend_positions", "is for a model given by --init-from")

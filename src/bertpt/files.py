@@ -114,7 +114,7 @@ def new_file(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     except OSError as error:
         if error.filename in (None, str(temporary)):
-            raise OSError(error.errno, error.strerror, str(path)) from error
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
     finally:
         temporary.unlink(missing_ok=True)

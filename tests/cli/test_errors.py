@@ -18,7 +18,8 @@ import pytest
 
 VOCABULARY = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\ne\nf\ng\nh\n.\n"
 TWO_DOCUMENTS = "a b c .\nd e f .\ng h a .\n\nb d f .\nc e g .\nh h a .\n"
-HAS_QUIET = ("train-tokenizer", "build-data", "pretrain", "eval-mlm")
+NO_MODEL = "error: no such model folder: missing (one of the Hub has to be downloaded first)"
+HAS_QUIET = ("train-tokenizer", "build-data", "pretrain", "eval-mlm", "fill-mask", "encode")
 
 
 # ------------------------------------------------------------------ a folder of things to get wrong
@@ -222,7 +223,7 @@ FAULTY_INPUT = {
     ),
     "build-data two.txt --out out --tokenizer missing": "error: no such tokenizer: missing",
     "build-data two.txt --out out --tokenizer theirs": (
-        "error: theirs holds neither tokenizer.json nor vocab.txt"
+        "error: theirs holds neither tokenizer.json nor vocab.txt; put its own there"
     ),
     # the output
     "build-data two.txt --out data": (
@@ -267,14 +268,31 @@ FAULTY_INPUT = {
     "inspect missing": "error: no such data folder: missing",
     "inspect run": "error: run is not a data folder; make one with bertpt build-data",
     "eval-mlm run theirs": "error: theirs is not a data folder; make one with bertpt build-data",
-    "eval-mlm missing data": "error: no such model folder: missing",
+    "eval-mlm missing data": NO_MODEL,
     "eval-mlm theirs data": (
         "error: theirs holds no config.json with model.safetensors, and no model/ that does"
     ),
-    "fill-mask missing 'a [MASK].'": "error: no such model folder: missing",
+    "fill-mask missing 'a [MASK].'": NO_MODEL,
     "fill-mask run 'the dog'": "error: no [MASK] in the text, so nothing to fill: 'the dog'",
     "fill-mask run 'the [mask]'": "error: no [MASK] in the text, so nothing to fill: 'the [mask]'",
     "fill-mask run ''": "error: no [MASK] in the text, so nothing to fill: ''",
+    "fill-mask run 'the dog' --mask-word a": (
+        "error: no 'a' in the text, so nothing to fill: 'the dog'"
+    ),
+    "encode missing 'a b'": NO_MODEL,
+    "encode theirs 'a b'": (
+        "error: theirs holds no config.json with model.safetensors, and no model/ that does"
+    ),
+    "encode run 'a b' --pair": (
+        "error: --pair needs two texts with one tab between them, and there are 0 tabs: 'a b'"
+    ),
+    "encode run 'a b' --out data/token_counts.npy": (
+        "error: data/token_counts.npy exists; give another --out, or --overwrite to replace it"
+    ),
+    "encode run 'a b' --out run/model/model.safetensors --overwrite": (
+        "error: run/model/model.safetensors was not made by this command, so --overwrite leaves "
+        "it alone"
+    ),
     "pretrain data --out out --max-position-embeddings 16": (
         "error: data has sequences of 32 tokens, but the model has 16 positions; give it more with "
         "--max-position-embeddings 32, or build the data with --seq-len 16"
@@ -347,6 +365,8 @@ DAMAGE = {
     "fill-mask torn-model 'a [MASK].'": (
         r"error: torn-model/model/model\.safetensors cannot be read: .+"
     ),
+    "encode torn-model a": r"error: torn-model/model/model\.safetensors cannot be read: .+",
+    "encode run a --out two.txt/v.npy": r"error: .*two\.txt.*",
     "pretrain data --out torn-optimizer --resume": (
         r"error: torn-optimizer/checkpoints/step-4/optimizer\.safetensors cannot be read: .+"
     ),
@@ -479,6 +499,8 @@ FAULTY_CALL = {
     f"{PRETRAIN} --hidden-size 0": "error: --hidden-size 0 must be at least 1",
     "eval-mlm run data --batch-size 0": "error: --batch-size 0 must be at least 1",
     "fill-mask run 'a [MASK].' --top-k 0": "error: --top-k 0 must be at least 1",
+    "encode run a --batch-size 0": "error: --batch-size 0 must be at least 1",
+    "encode run a --layer -1": "error: --layer -1 must be at least 0",
     "inspect data --examples -1": "error: --examples -1 must be at least 0",
     # settings that do not go together
     f"{PRETRAIN} --steps 5 --epochs 1": "error: --steps and --epochs exclude each other",
@@ -488,6 +510,16 @@ FAULTY_CALL = {
     ),
     "pretrain data --out run --resume --overwrite": (
         "error: --resume and --overwrite exclude each other"
+    ),
+    "encode run a --layer 1 --pooling pooler": (
+        "error: --layer and --pooling pooler exclude each other: the pooler reads the last layer"
+    ),
+    "encode run a --out v.npy --pooling tokens": (
+        "error: --out v.npy can hold one vector a text only; for those of tokens use .safetensors"
+    ),
+    "encode run a --out v.txt": "error: --out v.txt must end in .npy or .safetensors",
+    "fill-mask run 'a [MASK].' --mask-word zebra": (
+        "error: --mask-word 'zebra' is not in the vocabulary"
     ),
     f"{PRETRAIN} --hidden-size 12 --num-attention-heads 5": (
         "error: --num-attention-heads 5 does not divide --hidden-size 12; choose a divisor, "
@@ -523,6 +555,8 @@ FAULTY_CALL = {
     f"{PRETRAIN} --pooler x": "error: --pooler x is not one of cls, mean",
     f"{PRETRAIN} --device x": "error: --device x is not one of auto, cpu, cuda",
     f"{PRETRAIN} --precision x": "error: --precision x is not one of auto, float32, bfloat16",
+    "encode run a --pooling x": "error: --pooling x is not one of mean, cls, pooler, tokens",
+    "encode run a --precision x": "error: --precision x is not one of auto, float32, bfloat16",
     f"{PRETRAIN} --model x": (
         "error: --model x is not one of tiny, mini, small, medium, base, large"
     ),
@@ -550,6 +584,10 @@ FOUND_BY_TYPER = {
     "inspect data theirs": ["theirs"],
     "eval-mlm run": ["DATA"],
     "fill-mask run": ["TEXT"],
+    "fill-mask run 'a [MASK].' --mask-word": ["--mask-word"],
+    "encode run": ["TEXT"],
+    "encode run a --layer top": ["--layer", "top"],
+    "encode run a --out": ["--out"],
     f"{BUILD} --seq-len": ["--seq-len"],
     f"{BUILD} --seq-len abc": ["--seq-len", "abc"],
     f"{BUILD} --seq-len 12.5": ["--seq-len", "12.5"],
@@ -590,6 +628,7 @@ def test_cuda_is_refused_where_there_is_none(wrong):
     assert wrong(f"{PRETRAIN} --device cuda", 2) == line
     assert wrong("eval-mlm run data --device cuda", 2) == line
     assert wrong("fill-mask run 'a [MASK].' --device cuda", 2) == line
+    assert wrong("encode run a --device cuda", 2) == line
 
 
 def test_no_command_at_all_shows_the_help_on_stderr(run):

@@ -34,7 +34,11 @@ RELIED_ON = {
         "--overwrite --quiet"
     ),
     "eval-mlm": "--split --batch-size --device --precision --quiet",
-    "fill-mask": "--top-k --device",
+    "fill-mask": "--top-k --joint --mask-word --device --quiet",
+    "encode": (
+        "--pooling --layer --normalize --pair --out --overwrite --batch-size --device --precision "
+        "--quiet"
+    ),
 }
 
 

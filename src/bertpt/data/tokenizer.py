@@ -125,7 +125,7 @@ def load(path: Path, cleaning: TokenizerConfig | None = None) -> Tokenizer:
             for name in ("tokenizer.json", "vocab.txt"):
                 if (path / place / name).is_file():
                     return load(path / place / name, cleaning)
-        raise InputError(f"{path} holds neither tokenizer.json nor vocab.txt")
+        raise InputError(f"{path} holds neither tokenizer.json nor vocab.txt; put its own there")
     if not path.is_file():
         raise InputError(f"no such tokenizer: {path}")
     if path.suffix == ".json":

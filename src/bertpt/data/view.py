@@ -24,6 +24,9 @@ def transformers_view(data: DataFolder, split: str = "train") -> datasets.Datase
     but the last, padded. For transformers' Trainer set `remove_unused_columns=False`: it would
     remove the stored columns, from which these are made.
 
+    Read it by row: a whole column, `view["labels"]`, is not there before its rows are made. What
+    `shuffle` or `map` make of it `datasets` keeps beside the shards, as with any folder.
+
     Args:
         data: a DATA folder.
         split: "train" or "valid".

@@ -55,7 +55,7 @@ class TextEncoder:
         hidden_size: width of a vector.
         max_tokens: of a text, [CLS] and [SEP] included.
         tokenizer: the model's.
-        about_weights: what the folder has beside the encoder, or lacks; empty if nothing.
+        about_left_out: names what the folder has beside the encoder; empty if nothing.
 
     Raises:
         BertptError: the folder is damaged, or lacks what was asked for.
@@ -75,12 +75,14 @@ class TextEncoder:
         require_rows(self._shape, len(self.tokenizer.vocab), folder)
         num_layers = self._shape.num_hidden_layers
         if config.layer is not None and config.layer > num_layers:
-            raise SettingError("layer", f"{config.layer} is above the {num_layers} of {folder}")
+            raise SettingError(
+                "layer", f"{config.layer} is above the {num_layers} layers of {folder}"
+            )
         # What lies above the layer that was asked for need not be computed.
         self._model.encoder.layer = self._model.encoder.layer[: config.layer]
         self._model.to(self._device)
         self.hidden_size = self._shape.hidden_size
-        self.about_weights = str(account)
+        self.about_left_out = account.about_left_out()
 
     def encode(
         self,
@@ -131,9 +133,7 @@ class TextEncoder:
         for pair in parts:
             segments = [next(ids) for _ in pair]
             if len(segments) > self._shape.type_vocab_size:
-                raise InputError(
-                    f"the model knows {self._shape.type_vocab_size} segment only, so no pairs"
-                )
+                raise InputError("the model has type_vocab_size 1, so it takes no pairs")
             room = self.max_tokens - 1 - len(segments)
             kept = _cut(segments, room)
             are_cut.append(sum(map(len, kept)) < sum(map(len, segments)))

@@ -29,7 +29,7 @@ class MaskFiller:
         device: "auto", "cpu" or "cuda".
 
     Attributes:
-        about_weights: what the folder has beside the model, or lacks; empty if nothing.
+        about_left_out: names what the folder has beside the model; empty if nothing.
 
     Raises:
         BertptError: the folder is damaged or has no MLM head.
@@ -41,7 +41,7 @@ class MaskFiller:
         self._device = choose_device(device)
         self._model, account = load_model(BertForPreTraining, folder)
         account.require(MLM_HEAD, folder)
-        self.about_weights = str(account)
+        self.about_left_out = account.about_left_out()
         self._model.to(self._device)
         require_rows(self._model.config, len(self.tokenizer.vocab), folder)
 
@@ -70,11 +70,16 @@ class MaskFiller:
         """
         ids = encode_with_masks(text, self.tokenizer)
         if mask_word is not None:
-            self._mask_word(ids, mask_word)
+            found = self._places_of_word(mask_word, ids)
+            if not found:
+                raise InputError(
+                    f"no {mask_word!r} in the text, so nothing to fill: {_beginning(text)}"
+                )
+            for place in found:
+                ids[place] = self.tokenizer.mask_id
         places = np.flatnonzero(ids == self.tokenizer.mask_id).tolist()
         if not places:
-            wanted = MASK if mask_word is None else repr(mask_word)
-            raise InputError(f"no {wanted} in the text, so nothing to fill: {_beginning(text)}")
+            raise InputError(f"no {MASK} in the text, so nothing to fill: {_beginning(text)}")
         positions = self._model.config.max_position_embeddings
         if len(ids) > positions:
             raise InputError(
@@ -89,16 +94,21 @@ class MaskFiller:
         ]
         return {"text": text, "masks": masks}
 
-    def _mask_word(self, ids: np.ndarray, word: str) -> None:
-        """Masks each occurrence of a word, in place."""
+    def _places_of_word(self, word: str, ids: np.ndarray) -> list[slice]:
+        """Where a word stands in a text, no two places overlapping."""
         wanted = self.tokenizer.encode_batch([without_surrogates(word)])[0]
         if not len(wanted) or self.tokenizer.unk_id in wanted:
             raise SettingError("mask_word", f"{word!r} is not in the vocabulary")
-        size = len(wanted)
-        for start in range(1, len(ids) - size):
-            goes_on = self.tokenizer.vocab[ids[start + size]].startswith("##")
-            if np.array_equal(ids[start : start + size], wanted) and not goes_on:
-                ids[start : start + size] = self.tokenizer.mask_id
+        places: list[slice] = []
+        start = 1
+        while (end := start + len(wanted)) < len(ids):
+            goes_on = self.tokenizer.vocab[ids[end]].startswith("##")
+            if np.array_equal(ids[start:end], wanted) and not goes_on:
+                places.append(slice(start, end))
+                start = end
+            else:
+                start += 1
+        return places
 
     def _fill_jointly(self, ids: np.ndarray, places: list[int], top_k: int) -> dict[str, Any]:
         masks: list[list[dict[str, Any]]] = [[] for _ in places]

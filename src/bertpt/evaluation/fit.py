@@ -34,7 +34,8 @@ def require_rows(shape: BertConfig, num_ids: int, folder: Path) -> None:
     """
     if num_ids > shape.vocab_size:
         raise MismatchError(
-            f"{folder}: the tokenizer has {num_ids} entries, the model embeds {shape.vocab_size}"
+            f"{folder}: the tokenizer has {num_ids} entries, the model embeds {shape.vocab_size}; "
+            "put the tokenizer there that the model was trained with"
         )
 
 

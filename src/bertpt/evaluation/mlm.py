@@ -61,8 +61,8 @@ def eval_mlm(
     batches: Iterable[Batch] = in_order(
         examples, batch_size=config.batch_size, pad_id=data.tokenizer.pad_id
     )
-    if str(account):
-        progress.log(f"{folder}: {account}")
+    if account.left_out:
+        progress.log(f"{folder}: {account.about_left_out()}")
     if account.lacks(NSP_HEAD):
         progress.log("the model has no NSP head, so NSP is left out")
         batches = map(_without_pairs, batches)

@@ -84,6 +84,23 @@ def vector_file(
         overwrite: replace a file of vectors that stands there.
 
     Raises:
+        BertptError: see `require_place`.
+    """
+    require_place(path, by_token=by_token, overwrite=overwrite)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}: {error.filename}") from error
+    with files.new_file(path) as temporary, temporary.open("wb") as file:
+        writer = VectorWriter(file, path.suffix, width=width, by_token=by_token)
+        yield writer
+        writer.finish()
+
+
+def require_place(path: Path, *, by_token: bool, overwrite: bool) -> None:
+    """Checks, before any work is done, that a file of vectors may be written.
+
+    Raises:
         SettingError: the ending is another, or the format cannot hold what it is to hold.
         OutputError: there is something that may not be replaced.
     """
@@ -96,11 +113,6 @@ def vector_file(
     if path.is_dir():
         raise OutputError(f"{path} is a folder; give a file")
     files.refuse_existing(path, overwrite=overwrite, is_ours=_is_vector_file)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with files.new_file(path) as temporary, temporary.open("wb") as file:
-        writer = VectorWriter(file, path.suffix, width=width, by_token=by_token)
-        yield writer
-        writer.finish()
 
 
 def _is_vector_file(path: Path) -> bool:

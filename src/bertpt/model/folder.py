@@ -85,11 +85,15 @@ class Account:
                 f"--init-from {folder}"
             )
 
-    def __str__(self) -> str:
-        """What is not as in a folder of our own, in one line; empty where there is nothing."""
+    def about_left_out(self) -> str:
+        """Names what was left out, in one line; empty where there is nothing to tell."""
         # That an encoder has no place for the pretraining heads goes without saying.
         foreign = [name for name in self.left_out if not any(_is_of(p, name) for p in PARTS)]
-        told = [f"left out {listed(foreign)}"] if foreign else []
+        return f"left out {listed(foreign)}" if foreign else ""
+
+    def __str__(self) -> str:
+        """What is not as in a folder of our own, in one line; empty where there is nothing."""
+        told = [line] if (line := self.about_left_out()) else []
         for part in PARTS:
             if self.lacks(part):
                 names = listed(name for name in self.new if _is_of(part, name))

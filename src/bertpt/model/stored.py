@@ -34,7 +34,11 @@ def find_model(path: Path) -> Path:
         InputError: there is none, or only a pickle.
     """
     if not path.is_dir():
-        raise InputError(f"no such model folder: {path}")
+        if path.is_file():
+            raise InputError(f"{path} is a file; give the folder that it lies in")
+        raise InputError(
+            f"no such model folder: {path} (one of the Hub has to be downloaded first)"
+        )
     for folder in (path, path / "model"):
         if (folder / "config.json").is_file() and _has_weights(folder):
             return folder

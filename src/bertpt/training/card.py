@@ -107,11 +107,10 @@ def _training(
             f"Muon for the encoder's matrices, peak learning rate {config.muon_learning_rate:g}; "
             f"{optimizer} for the rest"
         )
+    # The last step of an epoch has what is left.
     in_epoch = manifest["examples"]["train"]
     epochs, steps = divmod(step, -(-in_epoch // config.batch_size))
-    examples = (
-        epochs * in_epoch + steps * config.batch_size
-    )  # an epoch's last step has what is left
+    examples = epochs * in_epoch + steps * config.batch_size
     rows = [
         ("start", f"`{config.init_from}`" if config.init_from else f"{config.init} weights"),
         ("steps", f"{step:,}"),
@@ -153,4 +152,5 @@ def _figures(evaluation: Mapping[str, Any] | None) -> str:
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    escaped = ([cell.replace("|", "\\|") for cell in cells] for cells in lines)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in escaped)

@@ -241,8 +241,11 @@ def resumed_config(out: Path, given: dict[str, Any]) -> PretrainConfig:
     stored = RunFolder(out).settings()
     for name, value in given.items():
         if name not in CHANGEABLE and value != getattr(stored, name):
+            started = getattr(stored, name)
             raise SettingError(
-                name, f"{value} is not what {out} was started with, {getattr(stored, name)}"
+                name,
+                f"{value} is not what {out} was started with, "
+                + ("which was without it" if started is None else str(started)),
             )
     if given.keys() & {"steps", "epochs", "max_minutes"}:
         stored = dataclasses.replace(stored, steps=None, epochs=None, max_minutes=None)

@@ -160,6 +160,10 @@ class Trainer:
         )
         if str(account):
             self.progress.log(f"{folder}: {account}")
+        old = read_config(folder).max_position_embeddings
+        new = self.model.config.max_position_embeddings
+        if new > old:
+            self.progress.log(f"{folder}: its {old} positions are repeated, which makes {new}")
 
     def _init_generator(self) -> torch.Generator:
         return torch.Generator().manual_seed(torch_seed(self.config.seed, "init"))
