@@ -36,7 +36,7 @@ def build_data(
     quiet: Quiet = False,
     config_file: Config = None,  # noqa: ARG001  its callback does the work
 ) -> None:
-    """Turn text into sentence pairs with next-sentence labels and masks.
+    """Turn text into masked sentence pairs.
 
     Documents are separated by blank lines; some are held out whole for valid/. The same command
     gives the same bytes every time.

@@ -39,7 +39,7 @@ def encode(
     quiet: Quiet = False,
     config_file: Config = None,  # noqa: ARG001  its callback does the work
 ) -> None:
-    """Turn texts into vectors: one for each, or one for each of its tokens.
+    """Turn texts, or each of their tokens, into vectors.
 
     Prints one JSON object a text, in their order, with text (and text_pair) and embedding, or
     with tokens and embeddings for --pooling tokens. Any number of texts takes the same memory.

@@ -19,7 +19,7 @@ def inspect(
     quiet: Quiet = False,  # noqa: ARG001  every command takes it
     config_file: Config = None,  # noqa: ARG001  its callback does the work
 ) -> None:
-    """Print a data folder's figures and a few examples, decoded.
+    """Print a data folder's figures and examples.
 
     A token to predict is written [seen|true]: what the model sees there, and what it should find.
     """

@@ -34,7 +34,9 @@ def pretrain(
     quiet: Quiet = False,
     config_file: Config = None,  # noqa: ARG001  its callback does the work
 ) -> None:
-    """Train a BERT on a data folder, with MLM and NSP: from scratch, or on from another.
+    """Train a BERT on a data folder.
+
+    With MLM and NSP, from scratch or, with --init-from, from the weights of another.
 
     RUN/model is a Hugging Face model folder: transformers opens it, and so do eval-mlm and
     fill-mask. RUN/metrics.jsonl has the losses of every logged step.
