@@ -31,6 +31,16 @@ def build_data(
             show_default=False,
         ),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Processes to work in; their number does not show in the result (default: one "
+            "for each core).",
+            show_default=False,
+        ),
+    ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -42,6 +52,7 @@ def build_data(
     gives the same bytes every time.
     """
     from bertpt.data import build
+    from bertpt.data.workers import num_cores
     from bertpt.progress import Progress
 
     asked = given(context, TokenizerConfig)
@@ -54,6 +65,7 @@ def build_data(
         config=config,
         tokenizer_config=tokenizer_config if asked or not tokenizer else None,
         overwrite=overwrite,
+        workers=workers or num_cores(),
         progress=Progress(quiet=quiet),
     )
     if json:

@@ -133,8 +133,9 @@ Inputs = Annotated[
     list[str],
     typer.Argument(
         metavar="INPUT",
-        help="Text: .txt files (also .gz, .bz2, .xz), folders of them, globs, or - for standard "
-        "input. A blank line ends a document.",
+        help="Text: .txt, .jsonl (also .gz, .bz2, .xz, .zst) or .parquet files, folders of them, "
+        "globs, hf:NAME[/CONFIG][:SPLIT], or - for standard input (jsonl:- for JSONL). A blank "
+        "line or a row ends a document.",
         show_default=False,
     ),
 ]

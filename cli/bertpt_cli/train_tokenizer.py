@@ -19,6 +19,14 @@ def train_tokenizer(
     ],
     config: TokenizerConfig,
     *,
+    text_field: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Field of a JSONL or Parquet row that holds its text."),
+    ] = "text",
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse text that is not clean instead of mending it."),
+    ] = False,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -33,7 +41,13 @@ def train_tokenizer(
     from bertpt.progress import Progress
 
     result = wordpiece.train_tokenizer(
-        inputs, out, config=config, overwrite=overwrite, progress=Progress(quiet=quiet)
+        inputs,
+        out,
+        config=config,
+        text_field=text_field,
+        strict=strict,
+        overwrite=overwrite,
+        progress=Progress(quiet=quiet),
     )
     if json:
         print_json({"out": printable(out), **result})

@@ -138,6 +138,12 @@ class BuildConfig(Settings):
     sentence_per_line: bool = setting(
         default=False, help="Take each line as one sentence instead of splitting it."
     )
+    text_field: str = setting("text", "Field of a JSONL or Parquet row that holds its text.")
+    strict: bool = setting(
+        default=False,
+        help="Refuse text that is not clean (invalid UTF-8, NUL, lone surrogates) instead of "
+        "mending and counting it.",
+    )
     seq_len: int = setting(
         128, "Tokens in an example, [CLS] and both [SEP] included.", at_least=5, at_most=65_535
     )
@@ -150,6 +156,17 @@ class BuildConfig(Settings):
     max_predictions_per_seq: int | None = setting(
         None, "Cap on the tokens to predict in an example (default: none binds).", at_least=1
     )
+    whole_word: bool = setting(default=False, help="Predict all pieces of a word or none of them.")
+    span: bool = setting(
+        default=False,
+        help="Predict runs of words, of geometrically distributed length, as in SpanBERT.",
+    )
+    pairing: str = setting(
+        "balanced",
+        "How B is drawn: balanced (even labels that lengths do not give away) or google "
+        "(google-research/bert's algorithm and masks, draw for draw).",
+        choices=("balanced", "google"),
+    )
     dupe_factor: int = setting(
         1, "Passes over the text, each with other pairs and masks.", at_least=1
     )
@@ -157,6 +174,11 @@ class BuildConfig(Settings):
         0.05, "Share of the documents held out for valid/.", at_least=0, below=1
     )
     seed: int = setting(0, "Seed of every random draw.", at_least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.span and self.pairing == "google":
+            raise SettingError("span", "and --pairing google exclude each other: Google has none")
 
 
 # -------------------------------------------------------------------------------------- the model

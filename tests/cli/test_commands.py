@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bertpt import progress
@@ -196,6 +198,14 @@ def same_text(tmp_path, text, monkeypatch):
         path.write_text(content, encoding="utf-8")
     (tmp_path / "whole.txt.gz").write_bytes(packed)
     (tmp_path / "packed.txt").write_bytes(packed)
+    with pa.CompressedOutputStream(tmp_path / "whole.txt.zst", "zstd") as stream:
+        stream.write(text.encode())
+    rows = [document for document in text.split("\n\n") if document]
+    jsonl = "".join(json.dumps({"text": row}) + "\n" for row in rows)
+    (tmp_path / "whole.jsonl").write_text(jsonl)
+    pq.write_table(pa.table({"text": rows}), tmp_path / "whole.parquet")
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "train.jsonl").write_text(jsonl)
     return {
         "a file": (["whole"], None),
         "two files": (["1.txt", "2.txt"], None),
@@ -206,6 +216,11 @@ def same_text(tmp_path, text, monkeypatch):
         "standard input": (["-"], text),
         "gzip on standard input": (["-"], packed),
         "a path with a space": (["my corpus.txt"], None),
+        "zstd": (["whole.txt.zst"], None),
+        "JSONL": (["whole.jsonl"], None),
+        "JSONL on standard input": (["jsonl:-"], jsonl),
+        "Parquet": (["whole.parquet"], None),
+        "a data set": (["hf:./set"], None),
     }
 
 
@@ -214,6 +229,7 @@ def same_text(tmp_path, text, monkeypatch):
     [
         *("a file", "two files", "a folder", "a glob", "gzip", "gzip by its content"),
         *("standard input", "gzip on standard input", "a path with a space"),
+        *("zstd", "JSONL", "JSONL on standard input", "Parquet", "a data set"),
     ],
 )
 def test_the_same_text_gives_the_same_examples_in_every_form(done, data, same_text, form):

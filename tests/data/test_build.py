@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from bertpt.config import BuildConfig, TokenizerConfig
-from bertpt.data import build, tokenizer
+from bertpt.data import tokenizer
 from bertpt.data.build import build_data, split_documents
 from bertpt.data.dataset import DataFolder
+from bertpt.data.pairs import Pair, join
 from bertpt.errors import InputError, OutputError
 
 VOCAB = [*("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), *"abcdefgh", "."]
@@ -342,5 +343,5 @@ def test_googles_sample_text_gives_sound_examples(shared, tmp_path):
 
 def test_joining_puts_cls_and_sep_in_place(make):
     vocabulary = make(TWO).tokenizer
-    pair = build.Pair(np.array([5, 6]), np.array([7]), 0)
-    assert build.join(pair, vocabulary).tolist() == [CLS, 5, 6, SEP, 7, SEP]
+    pair = Pair(np.array([5, 6]), np.array([7]), 0)
+    assert join(pair, vocabulary).tolist() == [CLS, 5, 6, SEP, 7, SEP]

@@ -4,14 +4,23 @@ import pytest
 from bertpt.data.documents import Document, DocumentWriter
 
 
-@pytest.fixture
-def stored(tmp_path):
-    writer = DocumentWriter(tmp_path / "tokens", np.dtype(np.uint16))
+@pytest.fixture(params=[1, 2, 3, 100], ids=lambda n: f"{n} at a time")
+def stored(tmp_path, request):
+    writer = DocumentWriter(tmp_path, np.dtype(np.uint16))
     # An empty sentence and an empty document are not kept.
-    for document in ([[5, 6], [], [7]], [[8]], [[]], [], [[9, 9, 65_535], [5], [5, 6]]):
-        for sentence in document:
-            writer.add_sentence(np.array(sentence))
-        writer.end_document()
+    documents = ([[5, 6], [], [7]], [[8]], [[]], [[], []], [[9, 9, 65_535], [5], [5, 6]])
+    sentences = [
+        (sentence, number == len(document))
+        for document in documents
+        for number, sentence in enumerate(document, start=1)
+    ]
+    for start in range(0, len(sentences), request.param):
+        part = sentences[start : start + request.param]
+        writer.add(
+            np.array([i for sentence, _ in part for i in sentence]),
+            np.array([len(sentence) for sentence, _ in part]),
+            np.array([is_last for _, is_last in part]),
+        )
     return writer.finish()
 
 
@@ -47,7 +56,7 @@ def test_a_part_counts_only_its_documents(stored):
 
 
 def test_no_document_at_all_is_no_error(tmp_path):
-    stored = DocumentWriter(tmp_path / "tokens", np.dtype(np.int32)).finish()
+    stored = DocumentWriter(tmp_path, np.dtype(np.int32)).finish()
     assert (len(stored), stored.num_tokens, stored.num_sentences) == (0, 0, 0)
 
 

@@ -1,17 +1,34 @@
+import gzip
+from itertools import pairwise
+
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import models, pre_tokenizers
 
+from bertpt.config import BuildConfig
+from bertpt.data import tokenizer
 from bertpt.data.masking import Masking
+from bertpt.data.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertpt.errors import InputError
 from bertpt.rng import generator
 
 PAD, UNK, CLS, SEP, MASK = range(5)
+FIRST_PIECE = 60  # ids from here on go on with a word, in the vocabularies without a tokenizer
+UNITS = ["token", "word", "span"]
 
 
-def masking(vocab_size=99, *, prob=0.15, cap=None):
-    never_predicted = np.isin(np.arange(vocab_size), [PAD, CLS, SEP, MASK])
-    return Masking(never_predicted, np.arange(5, vocab_size), MASK, prob, cap)
+def masking(vocab_size=99, *, prob=0.15, cap=None, unit="token"):
+    ids = np.arange(vocab_size)
+    never_predicted = np.isin(ids, [PAD, CLS, SEP, MASK])
+    continues = None if unit == "token" else ids >= FIRST_PIECE
+    return Masking(never_predicted, ids[5:], MASK, prob, cap, unit, continues)
+
+
+def rng(number=0):
+    return generator(0, "test", number)
 
 
 def example(a, b):
@@ -22,19 +39,28 @@ ordinary = st.lists(st.integers(1, 98).filter(lambda i: i not in (CLS, SEP, MASK
 examples = st.builds(example, ordinary, ordinary)
 
 
-@given(
-    ids=examples, prob=st.floats(0.001, 1), cap=st.none() | st.integers(1, 9), seed=st.integers(0)
-)
-def test_positions_are_ascending_and_never_on_cls_sep_or_pad(ids, prob, cap, seed):
-    positions, seen = masking(prob=prob, cap=cap).draw(ids, generator(seed, "test"))
+any_settings = {
+    "ids": examples,
+    "prob": st.floats(0.001, 1),
+    "cap": st.none() | st.integers(1, 9),
+    "unit": st.sampled_from(UNITS),
+    "seed": st.integers(0),
+}
+
+
+@given(**any_settings)
+def test_positions_are_ascending_and_never_on_cls_sep_or_pad(ids, prob, cap, unit, seed):
+    positions, seen = masking(prob=prob, cap=cap, unit=unit).draw(ids, generator(seed, "test"))
     assert len(positions) == len(seen) >= 1
     assert (np.diff(positions) > 0).all()
     assert not np.isin(ids[positions], [PAD, CLS, SEP]).any()
 
 
-@given(ids=examples, seed=st.integers(0))
-def test_what_the_model_sees_is_mask_an_ordinary_token_or_the_token_itself(ids, seed):
-    positions, seen = masking().draw(ids, generator(seed, "test"))
+@given(**any_settings)
+def test_what_the_model_sees_is_mask_an_ordinary_token_or_the_token_itself(
+    ids, prob, cap, unit, seed
+):
+    positions, seen = masking(prob=prob, cap=cap, unit=unit).draw(ids, generator(seed, "test"))
     assert ((seen == MASK) | (seen >= 5) | (seen == ids[positions])).all()
 
 
@@ -101,3 +127,341 @@ def test_an_unknown_token_may_be_predicted_but_never_replaces_one():
         positions, seen = masking(8).draw(ids, generator(3, "test", i))
         assert ids[positions[0]] == UNK
         assert seen[0] in (MASK, 5, 6, 7, UNK)
+
+
+# --------------------------------------------------------------------------------- tokens as ever
+
+
+def as_it_was(ids, rng, *, vocab_size, prob, cap):
+    """The masking of bertpt 0.1, in plain Python: what it drew must stay what it was."""
+    candidates = [i for i, token in enumerate(ids) if token not in (PAD, CLS, SEP, MASK)]
+    order = np.argsort(rng.random(len(candidates)), kind="stable")
+    wanted = max(1, round(len(ids) * prob))
+    wanted = min(wanted, len(candidates), cap or len(candidates))
+    positions = sorted(candidates[i] for i in order[:wanted])
+    fates = rng.random(wanted)
+    replacements = [5 + int(u * (vocab_size - 5)) for u in rng.random(wanted)]
+    seen = [
+        MASK if fate < 0.8 else replacement if fate < 0.8 + 0.1 else ids[position]
+        for position, fate, replacement in zip(positions, fates, replacements, strict=True)
+    ]
+    return positions, seen
+
+
+@given(
+    ids=examples, prob=st.floats(0.001, 1), cap=st.none() | st.integers(1, 9), seed=st.integers(0)
+)
+def test_tokens_are_drawn_bit_for_bit_as_before_there_were_words(ids, prob, cap, seed):
+    old, new = generator(seed, "test"), generator(seed, "test")
+    positions, seen = masking(prob=prob, cap=cap).draw(ids, new)
+    assert (positions.tolist(), seen.tolist()) == as_it_was(
+        ids.tolist(), old, vocab_size=99, prob=prob, cap=cap
+    )
+    assert old.random() == new.random()  # build-data draws the next pair from the same generator
+
+
+@given(ids=st.builds(example, *[st.lists(st.integers(5, 59), min_size=1)] * 2), seed=st.integers(0))
+def test_where_every_word_is_one_token_words_are_drawn_as_tokens_are(ids, seed):
+    tokens = masking().draw(ids, generator(seed, "test"))
+    words = masking(unit="word").draw(ids, generator(seed, "test"))
+    assert np.array_equal(tokens, words)
+
+
+# --------------------------------------------------------------------------------------- the words
+
+
+def word_piece(texts, *, prefix="##"):
+    """A tokenizer with every character of some texts as a word and as a piece, and a few words."""
+    characters = sorted({c for text in texts for c in text if not c.isspace()})
+    vocab = [*SPECIAL_TOKENS, *characters, *(prefix + c for c in characters)]
+    vocab += ["the", prefix + "ing", "भारत", prefix + "่า", "ال"]
+    backend = tokenizers.Tokenizer(
+        models.WordPiece(
+            {token: i for i, token in enumerate(dict.fromkeys(vocab))},
+            unk_token="[UNK]",
+            continuing_subword_prefix=prefix,
+        )
+    )
+    backend.normalizer = tokenizer.normalizer(lowercase=False, strip_accents=False)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return Tokenizer(backend)
+
+
+TEXTS = {
+    "zh": "深度学习 is 一种机器学习。",
+    "th": "ภาษาไทย ไม่มี ช่องว่าง ระหว่างคำ",
+    "hi": "भारत में कई भाषाएँ बोली जाती हैं।",
+    "ar": "اللغة العربية لغة جميلة، والكتابة من اليمين",
+    "en": "the thinking thing isn't seeing ##ing or @@the @ # _ _ing [SEP]",
+    "unknown": "abc \u4e2d xyz",  # the tokenizer of another text knows none of it
+}
+
+
+def words_of_tokenizers(tokens, text):
+    """Ids, and for each but the first whether `tokenizers` counts it to the word before."""
+    encoding = tokens.backend.encode(text, add_special_tokens=False)
+    return np.array(encoding.ids), np.diff(encoding.word_ids) == 0
+
+
+@pytest.mark.parametrize("prefix", ["##", "@@", "_", "▁▁"])
+@pytest.mark.parametrize("language", TEXTS)
+def test_words_are_those_of_tokenizers_in_every_script_and_with_any_prefix(language, prefix):
+    known = [text for name, text in TEXTS.items() if name != "unknown"]
+    tokens = word_piece(known, prefix=prefix)
+    ids, goes_on = words_of_tokenizers(tokens, TEXTS[language])
+    masks = Masking.of(tokens, BuildConfig(whole_word=True, masked_lm_prob=0.5))
+    is_target = np.zeros((200, len(ids)), dtype=bool)
+    for i, row in enumerate(is_target):
+        row[masks.draw(ids, generator(i, "test"))[0]] = True
+    never_apart = (is_target[:, 1:] == is_target[:, :-1]).all(axis=0)
+    assert never_apart.tolist() == goes_on.tolist()
+
+
+@pytest.mark.parametrize(
+    ("vocab", "text"),
+    [
+        ("bert-base-chinese.txt", "zh.d2l.txt.gz"),
+        ("bert-base-uncased.txt", "hi.xquad.txt.gz"),
+        ("bert-base-uncased.txt", "th.xquad.txt.gz"),
+        ("bert-base-uncased.txt", "ar.xquad.txt.gz"),
+        ("bert-base-uncased.txt", "ru.xquad.txt.gz"),
+        ("bert-base-uncased.txt", "en.wikitext2_valid.txt.gz"),
+    ],
+)
+def test_words_of_real_texts_are_those_of_tokenizers(shared, vocab, text):
+    tokens = tokenizer.load(shared / "vocab" / vocab)
+    with gzip.open(shared / "corpora" / text, "rt", encoding="utf-8") as file:
+        lines = [line for line in file if line.strip()][:200]
+    num_going_on = 0
+    for line in lines:
+        ids, goes_on = words_of_tokenizers(tokens, line)
+        assert tokens.continues[ids[1:]].tolist() == goes_on.tolist()
+        assert not tokens.continues[ids[0]]
+        num_going_on += goes_on.sum()
+    assert num_going_on > 100
+
+
+def test_a_tokenizer_that_does_not_mark_its_pieces_is_refused_for_words_only():
+    tokens = word_piece(["a b"], prefix="")
+    for settings in (BuildConfig(whole_word=True), BuildConfig(span=True)):
+        with pytest.raises(InputError, match="continuing_subword_prefix is empty"):
+            Masking.of(tokens, settings)
+    positions, _ = Masking.of(tokens, BuildConfig()).draw(np.array([CLS, 5, SEP, 6, SEP]), rng())
+    assert len(positions) == 1
+
+
+def targets(masks, ids, *, draws=200):
+    """The different sets of positions in some draws."""
+    return {tuple(masks.draw(ids, rng(i))[0].tolist()) for i in range(draws)}
+
+
+W, V = (20, 70, 71), (30, 72, 73)  # words of three pieces
+
+
+def test_a_word_longer_than_the_share_is_predicted_whole_where_all_are_as_long():
+    vocab = [*SPECIAL_TOKENS, "a", "b", "un", "##aff", "##able"]
+    tokens = tokenizer.from_vocab(vocab, lowercase=True, strip_accents=True)
+    masks = Masking.of(tokens, BuildConfig(whole_word=True))
+    (word,) = tokens.encode_batch(["unaffable"])
+    ids = example(word, word)
+    assert masks.num_to_predict(ids) == 1
+    assert targets(masks, ids) == {(1, 2, 3), (5, 6, 7)}
+    (a_word,) = tokens.encode_batch(["a unaffable"])
+    assert targets(masks, example(a_word, word)) == {(1,)}  # the only word of one piece
+
+
+@pytest.mark.parametrize("unit", ["word", "span"])
+def test_the_cap_holds_and_a_word_within_it_comes_before_a_longer_one(unit):
+    ids = example([*W, 74], V)  # four pieces and three
+    assert masking(unit=unit).num_to_predict(ids) == 2
+    assert targets(masking(unit=unit), ids) == {(1, 2, 3, 4), (6, 7, 8)}
+    assert targets(masking(unit=unit, cap=4), ids) == {(1, 2, 3, 4), (6, 7, 8)}
+    assert targets(masking(unit=unit, cap=3), ids) == {(6, 7, 8)}
+    assert targets(masking(unit=unit, cap=2), ids) == {(1, 2), (6, 7)}
+    assert targets(masking(unit=unit, cap=1), ids) == {(1,), (6,)}
+
+
+@pytest.mark.parametrize("unit", ["word", "span"])
+def test_a_segment_cut_in_front_opens_with_a_word_of_its_own(unit):
+    ids = example([70, 71], [72])
+    assert targets(masking(unit=unit, prob=0.4), ids) == {(1, 2), (4,)}
+    assert masking(unit=unit, prob=0.4).num_to_predict(ids) == 2
+
+
+@pytest.mark.parametrize("unit", ["word", "span"])
+def test_an_example_with_nothing_to_predict_has_no_targets(unit):
+    positions, seen = masking(unit=unit).draw(np.array([CLS, SEP, SEP]), rng())
+    assert len(positions) == len(seen) == 0
+
+
+def test_a_word_that_does_not_fit_what_is_left_is_passed_over():
+    ids = example([20], [30, 70])  # 5 of the 6 tokens are no [MASK]: 2 to predict
+    masks = masking(prob=0.4, unit="word")
+    drawn = [tuple(masks.draw(ids, rng(i))[0]) for i in range(2000)]
+    # The first word comes first in half of the orders, and then one token is left for the second.
+    assert set(drawn) == {(1,), (3, 4)}
+    assert drawn.count((1,)) == pytest.approx(1000, abs=100)
+
+
+def words_of(ids):
+    """The positions of each word, told one by one."""
+    words = []
+    for i, token in enumerate(ids):
+        if token in (PAD, CLS, SEP, MASK):
+            continue
+        if token >= FIRST_PIECE and ids[i - 1] not in (PAD, CLS, SEP, MASK):
+            words[-1].append(i)
+        else:
+            words.append([i])
+    return words
+
+
+@given(
+    ids=examples,
+    prob=st.floats(0.001, 1),
+    unit=st.sampled_from(["word", "span"]),
+    seed=st.integers(0),
+)
+def test_words_are_whole_and_as_many_as_fit(ids, prob, unit, seed):
+    masks = masking(prob=prob, unit=unit)
+    wanted = masks.num_to_predict(ids)
+    chosen = set(masks.draw(ids, generator(seed, "test"))[0].tolist())
+    words = words_of(ids)
+    taken = [word for word in words if chosen.issuperset(word)]
+    left = [len(word) for word in words if chosen.isdisjoint(word)]
+    assert len(taken) + len(left) == len(words)
+    if min(map(len, words)) > wanted:
+        assert len(taken) == 1
+    else:
+        assert len(chosen) <= wanted
+        assert not left or min(left) > wanted - len(chosen)
+
+
+@given(
+    ids=examples, cap=st.integers(1, 9), unit=st.sampled_from(["word", "span"]), seed=st.integers(0)
+)
+def test_the_cap_splits_a_word_only_where_none_fits_it(ids, cap, unit, seed):
+    chosen = set(masking(cap=cap, unit=unit).draw(ids, generator(seed, "test"))[0].tolist())
+    words = words_of(ids)
+    assert 1 <= len(chosen) <= cap
+    if min(map(len, words)) <= cap:
+        assert all(chosen.issuperset(word) or chosen.isdisjoint(word) for word in words)
+
+
+@pytest.mark.parametrize("unit", ["word", "span"])
+def test_every_word_is_as_likely_as_another_to_be_the_first_drawn(unit):
+    ids = example([20, 70] * 8, [30, 70] * 7)
+    counts = np.zeros(len(ids))
+    for i in range(6000):
+        counts[masking(prob=0.07, unit=unit).draw(ids, rng(i))[0]] += 1
+    firsts = counts[ids < FIRST_PIECE]
+    assert firsts.sum() == 6000  # 33 x 0.07 is 2.3: one word each time
+    assert firsts[1:9].tolist() == pytest.approx([400] * 8, abs=80)  # 4 standard deviations
+    assert firsts[10:17].tolist() == pytest.approx([400] * 7, abs=80)
+
+
+def test_each_piece_of_a_word_is_replaced_or_not_for_itself():
+    ids = example([20, 70], [30, 70])
+    masks = masking(prob=0.3, unit="word")
+    is_mask = np.array([masks.draw(ids, rng(i))[1] == MASK for i in range(4000)])
+    assert is_mask.shape == (4000, 2)
+    assert is_mask.all(axis=1).mean() == pytest.approx(0.8 * 0.8, abs=0.03)
+    assert is_mask.any(axis=1).mean() == pytest.approx(1 - 0.2 * 0.2, abs=0.015)
+
+
+# --------------------------------------------------------------------------------------- the spans
+
+
+def runs(positions):
+    """Positions, cut where they do not follow each other."""
+    return np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1)
+
+
+@pytest.fixture(scope="module")
+def drawn_spans():
+    """Spans of words of two pieces, in a text so long that they hardly ever touch: start, words."""
+    num_words = 100_000
+    ids = example([20, 70] * num_words, [20])
+    masks = masking(prob=0.002, unit="span")  # 400 tokens, so about 53 spans
+    positions = [masks.draw(ids, rng(i))[0] for i in range(40)]
+    spans = [run for some in positions for run in runs(some)]
+    assert all(len(run) % 2 == 0 and ids[run[0]] == 20 for run in spans)
+    return np.array([run[0] / (2 * num_words) for run in spans]), [len(run) // 2 for run in spans]
+
+
+def test_the_length_of_spans_is_that_of_spanbert_in_words(drawn_spans):
+    _, lengths = drawn_spans
+    shares = np.bincount(lengths, minlength=11)[1:11] / len(lengths)
+    weights = 0.2 * 0.8 ** np.arange(10)
+    # A standard deviation is 0.009 and less; the last span of an example may have been cut.
+    assert shares.tolist() == pytest.approx((weights / weights.sum()).tolist(), abs=0.03)
+    assert np.mean(lengths) == pytest.approx(3.8, abs=0.25)  # Joshi et al., section 3.1
+    assert np.mean(np.array(lengths) > 10) < 0.01  # two that touch
+
+
+def test_spans_start_anywhere(drawn_spans):
+    starts, lengths = drawn_spans
+    counts, _ = np.histogram(starts, bins=10, range=(0, 1))
+    each = len(lengths) / 10
+    assert counts.tolist() == pytest.approx([each] * 10, abs=4 * each**0.5)
+
+
+def test_a_span_ends_where_its_segment_does():
+    b = range(30, 50)
+    masks = masking(prob=0.12, unit="span")  # three tokens
+    ids = example([20], b)
+    drawn = [masks.draw(ids, rng(i))[0].tolist() for i in range(4000)]
+    after_a = [positions for positions in drawn if 1 in positions]
+    assert len(after_a) > 150
+    # A span over [SEP] would take B's first word in three of four cases. The others get there
+    # only if they start there, and of 20 words one or two are drawn besides A's.
+    assert np.mean([3 in positions for positions in after_a]) < 0.25
+
+
+def test_all_of_a_span_is_masked_replaced_or_kept_alike():
+    ids = example(range(5, 55), range(5, 55))
+    never_predicted = np.isin(np.arange(200), [PAD, CLS, SEP, MASK])
+    others = np.arange(100, 200)  # so that a replacement is never the token itself
+    masks = Masking(never_predicted, others, MASK, 0.15, None, "span", np.zeros(200, dtype=bool))
+    fates = []
+    for i in range(1500):
+        positions, seen = masks.draw(ids, rng(i))
+        kinds = np.where(seen == MASK, "mask", np.where(seen >= 100, "random", "kept"))
+        true = ids[positions]
+        assert (seen[kinds == "kept"] == true[kinds == "kept"]).all()
+        for run in runs(positions):
+            (fate,) = set(kinds[np.isin(positions, run)])
+            fates.append(fate)
+    assert len(fates) > 5000
+    shares = [fates.count(fate) / len(fates) for fate in ("mask", "random", "kept")]
+    assert shares == pytest.approx([0.8, 0.1, 0.1], abs=0.02)
+
+
+def test_a_replaced_span_is_replaced_by_different_tokens():
+    ids = example([7] * 60, [7] * 60)
+    masks = masking(60, unit="span")
+    replaced = []
+    for i in range(100):
+        positions, seen = masks.draw(ids, rng(i))
+        for run in runs(positions):
+            tokens = seen[np.isin(positions, run)]
+            if len(run) > 3 and MASK not in tokens and (tokens != 7).any():
+                replaced.append(len(set(tokens.tolist())))
+    assert min(replaced) > 1  # four equal ones of 55 are one in 166,375
+
+
+def test_the_settings_ask_for_spans_of_whole_words():
+    tokens = word_piece(["unaffable words"])
+    (ids,) = tokens.encode_batch(["unaffable words unaffable words unaffable words"])
+    spans, both = (
+        Masking.of(tokens, BuildConfig(span=True, whole_word=whole_word, masked_lm_prob=0.5))
+        for whole_word in (False, True)
+    )
+    words = [range(start, end) for start, end in pairwise([0, 9, 14, 23, 28, 37, 42])]
+    assert targets(spans, ids) == targets(both, ids)
+    for positions in targets(spans, ids):
+        assert all(set(word) <= set(positions) or not set(word) & set(positions) for word in words)
+    for i in range(200):
+        positions, seen = spans.draw(ids, rng(i))
+        for run in runs(positions):
+            assert len(set(seen[np.isin(positions, run)] == MASK)) == 1

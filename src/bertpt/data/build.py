@@ -15,18 +15,17 @@ from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.data import dataset, tokenizer, wordpiece
 from bertpt.data.corpus import Corpus
 from bertpt.data.dataset import SplitWriter
-from bertpt.data.documents import DocumentWriter, StoredDocuments
-from bertpt.data.example import Example
+from bertpt.data.example import token_dtype
 from bertpt.data.masking import Masking
-from bertpt.data.pairs import IS_NEXT, RANDOM, Pair, PairMaker
+from bertpt.data.pairing import Split, make_rows
+from bertpt.data.pairs import IS_NEXT, RANDOM
 from bertpt.data.report import counts_by_split, find_warnings
 from bertpt.data.tokenizer import Tokenizer
+from bertpt.data.tokenizing import tokenize
+from bertpt.data.workers import Workers
 from bertpt.errors import InputError
 from bertpt.progress import Progress
 from bertpt.rng import generator, permutation
-
-CHARS_PER_BATCH = 1 << 20
-NUM_SPECIAL = 3  # [CLS] A [SEP] B [SEP]
 
 
 def build_data(
@@ -37,17 +36,21 @@ def build_data(
     config: BuildConfig,
     tokenizer_config: TokenizerConfig | None = None,
     overwrite: bool = False,
+    workers: int = 1,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Turns text into examples.
 
     Args:
-        inputs: files, folders, globs, or `-` for standard input.
+        inputs: files, folders, globs, `hf:` names, or `-` (`jsonl:-`) for standard input.
         out: the DATA folder to make.
         tokenizer_path: a tokenizer.json, a vocab.txt or a folder with one; `None` learns one.
         config: how examples are made.
         tokenizer_config: the vocabulary to learn, or how a vocab.txt is to be read.
         overwrite: replace a DATA folder that stands at `out`.
+        workers: processes to work in, started anew where there is enough to do, so a script that
+            asks for more than one must be importable (`if __name__ == "__main__":`). Their number
+            does not show in the result.
         progress: where to tell how far it is.
 
     Returns:
@@ -62,11 +65,18 @@ def build_data(
     vocabulary = learned = None
     if tokenizer_path:
         vocabulary = tokenizer.load(tokenizer_path, tokenizer_config)
-    corpus = Corpus(inputs, language=config.language, sentence_per_line=config.sentence_per_line)
+    corpus = Corpus(
+        inputs,
+        language=config.language,
+        sentence_per_line=config.sentence_per_line,
+        text_field=config.text_field,
+        strict=config.strict,
+    )
     with (
         files.new_folder(out) as work,
         TemporaryDirectory(dir=work) as scratch,
-        progress.bar("reading", unit="B", unit_scale=True) as reading,
+        Workers(workers) as pool,
+        progress.bar("reading", unit="B", unit_scale=True, total=corpus.total_bytes) as reading,
     ):
         documents: Iterable[list[str]] = corpus.watched(reading)
         if vocabulary is None:
@@ -74,17 +84,23 @@ def build_data(
             learned = tokenizer_config or TokenizerConfig()
             vocabulary = wordpiece.learn(spool.keep(documents), learned, source=corpus.name)
             documents = spool
+        Masking.of(vocabulary, config)  # which refuses what it cannot mask, before the work
         vocabulary.save(work / "tokenizer")
-        stored, num_empty = _tokenize(documents, vocabulary, Path(scratch, "tokens"), progress)
+        dtype = token_dtype(len(vocabulary.vocab))
+        stored, num_empty = tokenize(
+            documents, work / "tokenizer", Path(scratch), dtype, workers=pool, progress=progress
+        )
         _require_documents(len(stored), corpus)
-        parts = {split: stored.part(n) for split, n in split_documents(len(stored), config).items()}
+        splits = {
+            name: Split(name, Path(scratch), dtype, numbers, work / "tokenizer", config)
+            for name, numbers in _split_files(len(stored), config, Path(scratch)).items()
+        }
+        parts = {name: split.documents() for name, split in splits.items()}
         token_counts = parts["train"].count_tokens(len(vocabulary.vocab))
         np.save(work / "token_counts.npy", token_counts)
         written = {
-            split: _write_split(
-                work / split, part, vocabulary=vocabulary, config=config, progress=progress
-            )
-            for split, part in parts.items()
+            name: _write_split(work / name, split, pool, vocabulary=vocabulary, progress=progress)
+            for name, split in splits.items()
         }
         counts = {
             **counts_by_split(parts, written),
@@ -93,6 +109,10 @@ def build_data(
             "empty_sentences": num_empty,
             "replaced_lines": corpus.num_replaced_lines,
             "nul_lines": corpus.num_nul_lines,
+            "surrogate_rows": corpus.num_surrogate_rows,
+            "empty_rows": corpus.num_empty_rows,
+            "cut_sentences": corpus.num_cut_sentences,
+            "json_like_files": corpus.num_json_like_files,
             "repeated_files": corpus.num_repeated_files,
         }
         manifest: dict[str, Any] = {
@@ -147,40 +167,6 @@ class _TextSpool:
                     document.append(line[:-1])
 
 
-def _tokenize(
-    documents: Iterable[list[str]], vocabulary: Tokenizer, path: Path, progress: Progress
-) -> tuple[StoredDocuments, int]:
-    """Tokenizes documents; sentences of which nothing is left are dropped, and counted."""
-    num_empty = 0
-    with (
-        closing(DocumentWriter(path, dataset.token_dtype(len(vocabulary.vocab)))) as writer,
-        progress.bar("tokenizing", unit="sentence", unit_scale=True) as bar,
-    ):
-        for batch in _batches(documents):
-            encoded = vocabulary.encode_batch([sentence for sentence, _ in batch])
-            for (_, is_last), ids in zip(batch, encoded, strict=True):
-                num_empty += len(ids) == 0
-                writer.add_sentence(ids)
-                if is_last:
-                    writer.end_document()
-            bar.update(len(batch))
-        return writer.finish(), num_empty
-
-
-def _batches(documents: Iterable[list[str]]) -> Iterator[list[tuple[str, bool]]]:
-    """Sentences, each with whether its document ends there, about `CHARS_PER_BATCH` at a time."""
-    batch: list[tuple[str, bool]] = []
-    num_chars = 0
-    for document in documents:
-        for number, sentence in enumerate(document, start=1):
-            batch.append((sentence, number == len(document)))
-            num_chars += len(sentence)
-            if num_chars >= CHARS_PER_BATCH:
-                yield batch
-                batch, num_chars = [], 0
-    yield batch
-
-
 def _require_documents(num_documents: int, corpus: Corpus) -> None:
     if num_documents == 0:
         raise InputError(f"{corpus.name}: no text in it")
@@ -208,28 +194,30 @@ def split_documents(num_documents: int, config: BuildConfig) -> dict[str, np.nda
     return {"train": np.sort(shuffled[num_valid:]), "valid": np.sort(shuffled[:num_valid])}
 
 
+def _split_files(num_documents: int, config: BuildConfig, folder: Path) -> dict[str, Path]:
+    """Files with the numbers of `split_documents`, for the workers to read."""
+    paths = {}
+    for name, numbers in split_documents(num_documents, config).items():
+        paths[name] = folder / f"{name}.npy"
+        np.save(paths[name], numbers)
+    return paths
+
+
 def _write_split(
-    folder: Path,
-    documents: StoredDocuments,
-    *,
-    vocabulary: Tokenizer,
-    config: BuildConfig,
-    progress: Progress,
+    folder: Path, split: Split, workers: Workers, *, vocabulary: Tokenizer, progress: Progress
 ) -> dict[str, Any]:
     labels: Counter[int] = Counter()
     num_tokens = num_masked = 0
-    total = len(documents) * config.dupe_factor
+    total = len(split.documents()) * split.config.dupe_factor
     with (
         closing(SplitWriter(folder, vocab_size=len(vocabulary.vocab))) as writer,
         progress.bar(f"pairing {folder.name}", unit="document", total=total) as bar,
     ):
-        for example in make_examples(
-            documents, folder.name, vocabulary=vocabulary, config=config, bar=bar
-        ):
-            writer.append(example)
-            labels[example.next_sentence_label] += 1
-            num_tokens += len(example.input_ids)
-            num_masked += len(example.masked_positions)
+        for rows in make_rows(split, workers, on_documents=bar.update):
+            writer.extend(rows)
+            labels.update(rows.next_sentence_labels.tolist())
+            num_tokens += len(rows.input_ids)
+            num_masked += len(rows.masked_positions)
         shards = writer.finish()
     return {
         "examples": labels.total(),
@@ -238,37 +226,3 @@ def _write_split(
         "masked_tokens": num_masked,
         "shards": shards,
     }
-
-
-def make_examples(
-    documents: StoredDocuments,
-    split: str,
-    *,
-    vocabulary: Tokenizer,
-    config: BuildConfig,
-    bar: Any,
-) -> Iterator[Example]:
-    """The examples of every pass over some documents, in the order of the documents.
-
-    The draws for a document depend on the seed, the split, the pass and its number alone.
-    """
-    masking = Masking.of(vocabulary, config)
-    maker = PairMaker(
-        documents,
-        max_num_tokens=config.seq_len - NUM_SPECIAL,
-        short_seq_prob=config.short_seq_prob,
-    )
-    for dupe in range(config.dupe_factor):
-        for number in range(len(documents)):
-            rng = generator(config.seed, f"pairs of {split}", dupe, number)
-            for pair in maker.pairs(number, rng):
-                ids = join(pair, vocabulary)
-                label = pair.next_sentence_label
-                yield Example(ids, len(pair.a) + 2, label, *masking.draw(ids, rng))
-            bar.update()
-
-
-def join(pair: Pair, vocabulary: Tokenizer) -> np.ndarray:
-    """[CLS] A [SEP] B [SEP] as one array of ids."""
-    cls, sep = [vocabulary.cls_id], [vocabulary.sep_id]
-    return np.concatenate([cls, pair.a, sep, pair.b, sep])

@@ -1,94 +1,119 @@
-"""Where text comes from: files, folders, globs and standard input -> documents of sentences."""
+"""Text from files, folders, standard input and data sets -> documents of sentences."""
 
-import bz2
-import glob
-import gzip
 import io
-import lzma
 import re
-import sys
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
-import sentencex
-
+from bertpt.data import rows
+from bertpt.data.hub import hub_rows, is_hub
+from bertpt.data.inputs import (
+    DAMAGED,
+    find_files,
+    identity,
+    is_json_lines,
+    is_parquet,
+    is_plain,
+    open_seekable,
+    open_stream,
+    spoken,
+)
+from bertpt.data.sentences import SentenceSplitter
+from bertpt.data.tokenizer import without_surrogates
 from bertpt.errors import InputError, SettingError
 
-TEXT_ENDINGS = (".txt", ".txt.gz", ".txt.bz2", ".txt.xz")
-OPENERS: dict[re.Pattern[bytes], Callable[[IO[bytes]], Any]] = {
-    re.compile(rb"\x1f\x8b"): gzip.open,
-    re.compile(rb"BZh[1-9]1AY&SY"): bz2.open,
-    re.compile(rb"\xfd7zXZ\x00"): lzma.open,
-}
-# What looks like text by its name, or is given by hand, and is not.
-FOREIGN = {
-    re.compile(rb"\x28\xb5\x2f\xfd"): "zstd-compressed; give its text through a pipe (zstd -dc)",
-    re.compile(rb"PAR1\x15"): "Parquet; write its text column to a .txt file first",
-    re.compile(rb"PK\x03\x04"): "a zip archive; unpack it first",
-    re.compile(rb"%PDF-"): "a PDF; extract its text first",
-    re.compile(rb"\xff\xfe|\xfe\xff"): "UTF-16; convert it first (iconv -f UTF-16 -t UTF-8)",
-}
-DAMAGED = (EOFError, OSError, lzma.LZMAError, zlib.error)
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
+BYTE_ORDER_MARK = "\ufeff"
+Place = tuple[str, str, int]  # input, "line" or "row", its number from 1 on
 
 
 @dataclass
 class Corpus:
     """Documents read from INPUT arguments: iterate for each document's sentences.
 
-    A blank line and the end of a file end a document. A line ends at a line feed (a carriage
-    return before it is dropped) and at nothing else, and no sentence crosses lines. Iterating
-    counts what was met, so the counts are those of the last full pass. A file that is given twice
-    is read once, or its text would be held out and trained on as well.
+    In plain text a blank line and the end of a file end a document. Of JSONL (by its name), of
+    Parquet (by its content) and of `hf:NAME[/CONFIG][:SPLIT]`, each row is a document, whatever
+    lines its `text_field` holds. A line ends at a line feed (a carriage return before it is
+    dropped) and at nothing else, and no sentence crosses lines; a line of which only cleaning
+    would leave nothing (a zero-width space) is not blank. Standard input is plain text, unless it
+    is Parquet or is given as `jsonl:-`.
+
+    Iterating counts what was met, so the counts are those of the last full pass. A file that is
+    given twice is read once, or its text would be held out and trained on as well.
+
+    Attributes:
+        num_replaced_lines: lines and rows with invalid UTF-8, which became U+FFFD.
+        num_surrogate_rows: rows with half a surrogate pair (JSON can spell one): U+FFFD.
+        num_nul_lines: lines and rows with NUL characters, which were removed.
+        num_empty_rows: rows without text, which were left out.
+        num_json_like_files: plain texts that begin as JSONL does, and were read as text.
 
     Raises:
-        InputError: an input does not exist or is not text.
-        SettingError: the language is not an ISO 639 code.
+        InputError: an input does not exist, is damaged or is not text; with `strict`, also where
+            text is not clean.
+        SettingError: the language is not an ISO 639 code, or the field has no name.
     """
 
     inputs: Sequence[str]
     language: str = "en"
     sentence_per_line: bool = False
+    text_field: str = field(default="text", kw_only=True)
+    strict: bool = field(default=False, kw_only=True)
     files: list[str] = field(init=False)
     num_repeated_files: int = field(init=False)
     num_bytes: int = field(init=False, default=0)
     num_replaced_lines: int = field(init=False, default=0)
+    num_surrogate_rows: int = field(init=False, default=0)
     num_nul_lines: int = field(init=False, default=0)
+    num_empty_rows: int = field(init=False, default=0)
+    num_json_like_files: int = field(init=False, default=0)
+    _splitter: SentenceSplitter = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not LANGUAGE_CODE.fullmatch(self.language):
             raise SettingError(
                 "language", f"{self.language} is not an ISO 639 code such as en, de or zh"
             )
+        if not self.text_field:
+            raise SettingError("text_field", "'' is no field; give its name")
         found = list(find_files(self.inputs))
-        first: dict[str, str] = {}
+        first: dict[object, str] = {}
         for file in found:
-            first.setdefault(file if file == "-" else str(Path(file).resolve()), file)
+            first.setdefault(identity(file), file)
         self.files = list(first.values())
         self.num_repeated_files = len(found) - len(self.files)
+        self._splitter = self._new_splitter()
+
+    @property
+    def num_cut_sentences(self) -> int:
+        """Cuts in sentences that were longer than any example can be."""
+        return self._splitter.num_cuts
 
     @property
     def name(self) -> str:
         """The files, or the first of them, for messages."""
-        names = ["standard input" if file == "-" else file for file in self.files[:3]]
+        names = [spoken(file) for file in self.files[:3]]
         return ", ".join(names) + (", ..." if len(self.files) > 3 else "")
 
+    @cached_property
+    def total_bytes(self) -> int | None:
+        """What `num_bytes` will come to, where that can be told before reading."""
+        if not all(is_plain(file) for file in self.files):
+            return None
+        return sum(Path(file).stat().st_size for file in self.files)
+
     def __iter__(self) -> Iterator[list[str]]:
-        self.num_bytes = self.num_replaced_lines = self.num_nul_lines = 0
+        self.num_bytes = self.num_replaced_lines = self.num_surrogate_rows = 0
+        self.num_nul_lines = self.num_empty_rows = self.num_json_like_files = 0
+        self._splitter = self._new_splitter()
         for file in self.files:
-            document: list[str] = []
-            for line in self._lines(file):
-                if line.strip():
-                    document.extend(self._sentences(line))
-                elif document:
-                    yield document
-                    document = []
-            if document:
-                yield document
+            yield from self._documents(file)
+
+    def _new_splitter(self) -> SentenceSplitter:
+        return SentenceSplitter(None if self.sentence_per_line else self.language)
 
     def watched(self, bar: Any) -> Iterator[list[str]]:
         """The same documents, a progress bar being told the bytes read."""
@@ -97,87 +122,108 @@ class Corpus:
             bar.update(self.num_bytes - bar.n)
         bar.close()
 
-    def _lines(self, file: str) -> Iterator[str]:
+    # ----------------------------------------------------------------------------- kinds of input
+
+    def _documents(self, file: str) -> Iterator[list[str]]:
+        name = spoken(file)
+        if is_hub(file):
+            yield from self._of_rows(hub_rows(file, self.text_field), name)
+            return
         try:
-            with _open(file) as handle:
-                for number, raw in enumerate(handle):
-                    self.num_bytes += len(raw)
-                    try:
-                        line = raw.decode("utf-8")
-                    except UnicodeDecodeError:
-                        line = raw.decode("utf-8", "replace")
-                        self.num_replaced_lines += 1
-                    self.num_nul_lines += "\0" in line
-                    if number == 0:
-                        line = line.removeprefix("\ufeff")
-                    yield line.removesuffix("\n").removesuffix("\r")
+            with open_stream(file) as stream:
+                if is_parquet(stream):
+                    with open_seekable(file, stream) as whole:
+                        texts = rows.parquet_texts(whole, self.text_field, name=name)
+                        yield from self._of_rows(texts, name)
+                elif file.endswith(".parquet"):
+                    raise InputError(f"{name} is no Parquet file, which would begin with PAR1")
+                elif is_json_lines(file):
+                    yield from self._of_json_lines(stream, name)
+                else:
+                    yield from self._of_lines(stream, name)
         except DAMAGED as error:
-            problem = getattr(error, "strerror", None) or error
-            raise InputError(f"{file} cannot be read: {problem}") from error
+            problem = getattr(error, "strerror", None) or " ".join(str(error).split())
+            raise InputError(f"{name} cannot be read: {problem}") from error
 
-    def _sentences(self, line: str) -> Iterable[str]:
-        if self.sentence_per_line:
-            return (line.strip(),)
-        return (s for part in sentencex.segment(self.language, line) if (s := part.strip()))
+    def _of_lines(self, stream: io.BufferedReader, name: str) -> Iterator[list[str]]:
+        document: list[str] = []
+        for place, line in self._lines(stream, name):
+            if place[-1] == 1:
+                row = rows.parse_object(line) if line.startswith("{") else None
+                self.num_json_like_files += isinstance((row or {}).get(self.text_field), str)
+            if line.strip():
+                document.extend(self._splitter.split(self._without_nul(line, place)))
+            elif document:
+                yield document
+                document = []
+        if document:
+            yield document
 
+    def _of_json_lines(self, stream: io.BufferedReader, name: str) -> Iterator[list[str]]:
+        for place, line in self._lines(stream, name):
+            if line.strip():
+                text = rows.json_text(line, self.text_field, place=_spoken(place))
+                yield from self._of_row(text, place)
 
-def find_files(inputs: Sequence[str]) -> Iterator[str]:
-    """The files that INPUT arguments stand for, `-` being standard input.
+    def _of_rows(self, texts: Iterable[Any], name: str) -> Iterator[list[str]]:
+        for number, text in enumerate(texts, start=1):
+            place = (name, "row", number)
+            if isinstance(text, bytes):
+                text = self._decoded(text, place)  # noqa: PLW2901
+            yield from self._of_row(text, place)
+            self.num_bytes += len(text or "")
 
-    Raises:
-        InputError: one of them stands for nothing.
-    """
-    for name in inputs:
-        if not name:
-            raise InputError("no such file or folder: '' (is a variable unset?)")
-        if name == "-" or Path(name).is_file():
-            yield name
-        elif Path(name).is_dir():
-            yield from _in_folder(name)
-        elif glob.has_magic(name):
-            matches = sorted(m for m in glob.glob(name, recursive=True) if Path(m).is_file())
-            if not matches:
-                raise InputError(f"no file matches {name}")
-            yield from matches
-        elif Path(name).exists():  # a named pipe, /dev/stdin, <(process substitution)
-            yield name
+    def _of_row(self, text: Any, place: Place) -> Iterator[list[str]]:
+        """The document of a row, if there is anything in it."""
+        rows.require_text(text, self.text_field, place=_spoken(place))
+        document: list[str] = []
+        for line in self._without_nul(self._without_halves(text or "", place), place).split("\n"):
+            document.extend(self._splitter.split(line))
+        if document:
+            yield document
         else:
-            raise InputError(f"no such file or folder: {name}")
+            self.num_empty_rows += 1
+
+    # ----------------------------------------------------------------------------- lines of text
+
+    def _lines(self, stream: io.BufferedReader, name: str) -> Iterator[tuple[Place, str]]:
+        for number, raw in enumerate(stream, start=1):
+            self.num_bytes += len(raw)
+            place = (name, "line", number)
+            line = self._decoded(raw, place)
+            if number == 1:
+                line = line.removeprefix(BYTE_ORDER_MARK)
+            yield place, line.removesuffix("\n").removesuffix("\r")
+
+    def _decoded(self, raw: bytes, place: Place) -> str:
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError:
+            self._refuse_if_strict("is not valid UTF-8", place)
+            self.num_replaced_lines += 1
+            return raw.decode("utf-8", "replace")
+
+    def _without_halves(self, text: str, place: Place) -> str:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            self._refuse_if_strict("holds a lone surrogate, half a character", place)
+            self.num_surrogate_rows += 1
+            return without_surrogates(text)
+        return text
+
+    def _without_nul(self, text: str, place: Place) -> str:
+        if "\0" not in text:
+            return text
+        self._refuse_if_strict("holds NUL characters", place)
+        self.num_nul_lines += 1
+        return text.replace("\0", "")
+
+    def _refuse_if_strict(self, problem: str, place: Place) -> None:
+        if self.strict:
+            raise InputError(f"{_spoken(place)} {problem}; mend it, or leave --strict out")
 
 
-def _in_folder(name: str) -> Iterator[str]:
-    found = [
-        str(path)
-        for path in sorted(Path(name).rglob("*"))
-        if path.name.endswith(TEXT_ENDINGS)
-        and path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(name).parts)
-        and not (path.parent / "tokenizer_config.json").exists()  # its vocab.txt is no text
-    ]
-    if not found:
-        raise InputError(f"{name} holds no {', '.join(TEXT_ENDINGS)} file")
-    yield from found
-
-
-@contextmanager
-def _open(file: str) -> Iterator[IO[bytes]]:
-    """Opens a text file for reading, whatever it is compressed with, by its content."""
-    if file.endswith((".jsonl", ".jsonl.gz", ".parquet")):
-        raise InputError(f"{file} is not plain text; write its text field to a .txt file first")
-    if file == "-" and sys.stdin is None:
-        raise InputError("standard input is closed")
-    with ExitStack() as closing:
-        raw = sys.stdin.buffer if file == "-" else closing.enter_context(Path(file).open("rb"))
-        # Only the buffer over a file can peek; what stands in for standard input may be another.
-        buffered = (
-            raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast("Any", raw))
-        )
-        start = buffered.peek(10)
-        for magic, what in FOREIGN.items():
-            if magic.match(start):
-                raise InputError(f"{file} is {what}")
-        for magic, opener in OPENERS.items():
-            if magic.match(start):
-                yield closing.enter_context(opener(buffered))
-                return
-        yield buffered
+def _spoken(place: Place) -> str:
+    name, unit, number = place
+    return f"{name}: {unit} {number}"

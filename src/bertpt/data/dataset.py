@@ -1,7 +1,7 @@
 """The DATA folder: Arrow shards that `datasets` opens, a manifest, the tokenizer."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +14,7 @@ import pyarrow as pa
 from bertpt import files
 from bertpt.config import BuildConfig
 from bertpt.data import tokenizer
-from bertpt.data.example import Example
+from bertpt.data.example import Example, Rows, token_dtype
 from bertpt.data.masking import Masking
 from bertpt.errors import InputError, MismatchError
 
@@ -23,11 +23,6 @@ FORMAT_VERSION = 1
 REQUIRED = ("format_version", "settings", "tokenizer_sha256", "vocab_size", "examples", "shards")
 EXAMPLES_PER_BATCH = 4096
 EXAMPLES_PER_SHARD = 1 << 20
-
-
-def token_dtype(vocab_size: int) -> np.dtype:
-    """The smallest integer that holds every id: uint16, or int32 where the vocabulary needs it."""
-    return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
 
 
 # --------------------------------------------------------------------------------------- writing
@@ -50,36 +45,35 @@ class SplitWriter:
                 "masked_input_ids": ids,
             }
         )
-        self._waiting: list[Example] = []
+        self._waiting = Rows.of([], self._ids)
         self._shards: list[int] = []  # examples in each
         self._writer: Any = None
 
-    def append(self, example: Example) -> None:
-        """Adds one example."""
-        self._waiting.append(example)
-        if len(self._waiting) == EXAMPLES_PER_BATCH:
-            self._write_batch()
+    def extend(self, rows: Rows) -> None:
+        """Adds examples; how many come at a time does not show in the files."""
+        rows = Rows.joined([self._waiting, rows])
+        full = len(rows) - len(rows) % EXAMPLES_PER_BATCH
+        for start in range(0, full, EXAMPLES_PER_BATCH):
+            self._write_batch(rows.part(start, start + EXAMPLES_PER_BATCH))
+        self._waiting = rows.part(full, len(rows))
 
     def _path(self, shard: int) -> Path:
         return self._folder / f"data-{shard:05d}.arrow"
 
-    def _write_batch(self) -> None:
+    def _write_batch(self, rows: Rows) -> None:
         if self._writer is None:
             path = self._path(len(self._shards))
             self._writer = pa.ipc.new_stream(str(path), self._features.arrow_schema)
             self._shards.append(0)
-        # zip gives no columns for no rows, and an empty split has them all the same.
-        columns = list(zip(*self._waiting, strict=True)) or [()] * len(Example._fields)
         arrays = [
-            _lists(columns[0], self._ids),
-            pa.array(columns[1], pa.int32()),
-            pa.array(columns[2], pa.int8()),
-            _lists(columns[3], np.dtype(np.uint16)),
-            _lists(columns[4], self._ids),
+            _lists(rows.input_ids, rows.num_tokens),
+            pa.array(rows.b_starts),
+            pa.array(rows.next_sentence_labels),
+            _lists(rows.masked_positions, rows.num_masked),
+            _lists(rows.masked_input_ids, rows.num_masked),
         ]
         self._writer.write_batch(pa.record_batch(arrays, schema=self._features.arrow_schema))
-        self._shards[-1] += len(self._waiting)
-        self._waiting = []
+        self._shards[-1] += len(rows)
         if self._shards[-1] >= EXAMPLES_PER_SHARD:
             self.close()
 
@@ -91,8 +85,8 @@ class SplitWriter:
 
     def finish(self) -> list[dict[str, Any]]:
         """Writes what is left and what `datasets.load_from_disk` needs; tells the shards."""
-        if self._waiting or not self._shards:
-            self._write_batch()
+        if len(self._waiting) or not self._shards:  # an empty split has a shard all the same
+            self._write_batch(self._waiting)
         self.close()
         paths = [self._path(shard) for shard in range(len(self._shards))]
         digests = [files.sha256(path) for path in paths]
@@ -115,9 +109,8 @@ class SplitWriter:
         ]
 
 
-def _lists(arrays: Sequence[np.ndarray], dtype: np.dtype) -> pa.ListArray:
-    offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int32)
-    values = np.concatenate(arrays).astype(dtype) if arrays else np.zeros(0, dtype)
+def _lists(values: np.ndarray, lengths: np.ndarray) -> pa.ListArray:
+    offsets = np.concatenate([[0], lengths.cumsum()]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
 
 

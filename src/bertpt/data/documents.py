@@ -1,11 +1,16 @@
 """Tokenized documents: views of one flat array, written once and read through a memory map."""
 
+import mmap
+import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import numpy as np
+
+TOKENS_AT_ONCE = 1 << 20
+TOKENS, SENTENCES, DOCUMENTS = "tokens", "sentence_ends.npy", "document_ends.npy"
 
 
 class Document:
@@ -45,30 +50,36 @@ class Documents(Protocol):
 
 
 class DocumentWriter:
-    """Writes documents to a flat file of token ids, sentence by sentence.
+    """Writes documents to a flat file of token ids.
 
     Args:
-        path: the file to make.
+        folder: where to make its files.
         dtype: uint16, or int32 where the vocabulary needs it.
     """
 
-    def __init__(self, path: Path, dtype: np.dtype) -> None:
-        self.path = path
-        self.dtype = dtype
-        self._file: BinaryIO = path.open("wb")
+    def __init__(self, folder: Path, dtype: np.dtype) -> None:
+        self._folder = folder
+        self._dtype = dtype
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file: BinaryIO = (folder / TOKENS).open("wb")
         self._sentence_ends = array("q", [0])
         self._document_ends = array("q", [0])
 
-    def add_sentence(self, ids: np.ndarray) -> None:
-        """Adds a sentence to the document being written; one without ids is not kept."""
-        if len(ids):
-            self._file.write(ids.astype(self.dtype).tobytes())
-            self._sentence_ends.append(self._sentence_ends[-1] + len(ids))
+    def add(self, ids: np.ndarray, lengths: np.ndarray, is_last: np.ndarray) -> None:
+        """Adds sentences; those without ids, and documents without sentences, are not kept.
 
-    def end_document(self) -> None:
-        """Ends a document; one without sentences is not kept."""
-        if len(self._sentence_ends) - 1 > self._document_ends[-1]:
-            self._document_ends.append(len(self._sentence_ends) - 1)
+        Args:
+            ids: of all the sentences, one after another.
+            lengths: how many ids each sentence has. (sentences,)
+            is_last: whether a document ends with the sentence. (sentences,)
+        """
+        self._file.write(ids.astype(self._dtype, copy=False).tobytes())
+        is_kept = lengths > 0
+        before, num_sentences = self._sentence_ends[-1], len(self._sentence_ends) - 1
+        _extend(self._sentence_ends, before + lengths.cumsum()[is_kept])
+        ends = num_sentences + is_kept.cumsum()[is_last]
+        is_filled = np.diff(ends, prepend=self._document_ends[-1]) > 0
+        _extend(self._document_ends, ends[is_filled])
 
     def close(self) -> None:
         """Closes the file; harmless when it is closed."""
@@ -77,12 +88,13 @@ class DocumentWriter:
     def finish(self) -> "StoredDocuments":
         """Closes the file and opens it for reading."""
         self.close()
-        empty = self._sentence_ends[-1] == 0  # and an empty file cannot be mapped
-        return StoredDocuments(
-            np.zeros(0, self.dtype) if empty else np.memmap(self.path, self.dtype, mode="r"),
-            np.frombuffer(self._sentence_ends, dtype=np.int64),
-            np.frombuffer(self._document_ends, dtype=np.int64),
-        )
+        for name, ends in ((SENTENCES, self._sentence_ends), (DOCUMENTS, self._document_ends)):
+            np.save(self._folder / name, np.frombuffer(ends, dtype=np.int64))
+        return StoredDocuments.open(self._folder, self._dtype)
+
+
+def _extend(numbers: "array[int]", more: np.ndarray) -> None:
+    numbers.frombytes(more.astype(np.int64).tobytes())
 
 
 class StoredDocuments:
@@ -106,6 +118,23 @@ class StoredDocuments:
         self._sentence_ends = sentence_ends
         self._document_ends = document_ends
         self._numbers = np.arange(len(document_ends) - 1) if numbers is None else numbers
+
+    @classmethod
+    def open(cls, folder: Path, dtype: np.dtype) -> "StoredDocuments":
+        """Opens what a `DocumentWriter` wrote, through memory maps."""
+        ends = (np.load(folder / name, mmap_mode="r") for name in (SENTENCES, DOCUMENTS))
+        # Slicing a plain array is much faster than slicing np.memmap, which is a view of one.
+        plain = (np.asarray(numbers).view(np.ndarray) for numbers in ends)
+        with (folder / TOKENS).open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
+                return cls(np.zeros(0, dtype), *plain)
+            tokens = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return cls(np.frombuffer(tokens, dtype), *plain)
+
+    def release(self) -> None:
+        """Lets go of the memory that reading took; what is read again comes from the file again."""
+        if isinstance(self._tokens.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            self._tokens.base.madvise(mmap.MADV_DONTNEED)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -136,13 +165,22 @@ class StoredDocuments:
         """How many of these documents have only one sentence."""
         return int((self._lengths == 1).sum())
 
+    def num_tokens_before(self) -> np.ndarray:
+        """Tokens before each of these documents, and in all of them: int64, (documents + 1,)."""
+        ends = self._sentence_ends[self._document_ends]
+        return np.cumsum([0, *(ends[self._numbers + 1] - ends[self._numbers])])
+
     def count_tokens(self, vocab_size: int) -> np.ndarray:
         """How often each id occurs in these documents: int64, (vocab_size,)."""
         counts = np.zeros(vocab_size, dtype=np.int64)
-        for number in range(len(self)):
-            document = self[number]
-            ids, times = np.unique(document.tokens(0, len(document)), return_counts=True)
-            counts[ids] += times
+        ends = self._sentence_ends[self._document_ends]
+        # Documents that stand side by side are counted in one go.
+        for run in np.split(self._numbers, np.flatnonzero(np.diff(self._numbers) != 1) + 1):
+            if len(run):
+                start, end = int(ends[run[0]]), int(ends[run[-1] + 1])
+                for first in range(start, end, TOKENS_AT_ONCE):
+                    ids = self._tokens[first : min(first + TOKENS_AT_ONCE, end)]
+                    counts += np.bincount(ids, minlength=vocab_size)
         return counts
 
     def part(self, numbers: np.ndarray) -> "StoredDocuments":

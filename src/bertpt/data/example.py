@@ -1,5 +1,7 @@
-"""One example, and which of many to look at."""
+"""One example, many of them by column, and which of many to look at."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +23,74 @@ class Example(NamedTuple):
     next_sentence_label: int
     masked_positions: np.ndarray
     masked_input_ids: np.ndarray
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Examples by column, as a shard has them: lists lie one after another, beside their lengths.
+
+    Attributes:
+        input_ids: of all examples, in the type of the shard.
+        num_tokens: how many of them each example has. (examples,)
+        b_starts: (examples,)
+        next_sentence_labels: (examples,)
+        masked_positions: of all examples.
+        masked_input_ids: of all examples, in the type of the shard.
+        num_masked: how many of both each example has. (examples,)
+    """
+
+    input_ids: np.ndarray
+    num_tokens: np.ndarray
+    b_starts: np.ndarray
+    next_sentence_labels: np.ndarray
+    masked_positions: np.ndarray
+    masked_input_ids: np.ndarray
+    num_masked: np.ndarray
+
+    @classmethod
+    def of(cls, examples: Sequence[Example], dtype: np.dtype) -> "Rows":
+        """Makes them of examples, ids in `dtype`."""
+        ids, starts, labels, positions, seen = (
+            zip(*examples, strict=True) if examples else ((),) * 5
+        )
+        return cls(
+            input_ids=_flat(ids, dtype),
+            num_tokens=np.array([len(one) for one in ids], dtype=np.int32),
+            b_starts=np.array(starts, dtype=np.int32),
+            next_sentence_labels=np.array(labels, dtype=np.int8),
+            masked_positions=_flat(positions, np.dtype(np.uint16)),
+            masked_input_ids=_flat(seen, dtype),
+            num_masked=np.array([len(one) for one in positions], dtype=np.int32),
+        )
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Rows]") -> "Rows":
+        """One after another; there must be one part at least."""
+        return cls(*(np.concatenate(c) for c in zip(*map(_columns, parts), strict=True)))
+
+    def __len__(self) -> int:
+        return len(self.num_tokens)
+
+    def part(self, start: int, stop: int) -> "Rows":
+        """The examples from `start` to `stop` (exclusive)."""
+        tokens = slice(int(self.num_tokens[:start].sum()), int(self.num_tokens[:stop].sum()))
+        masked = slice(int(self.num_masked[:start].sum()), int(self.num_masked[:stop].sum()))
+        rows = slice(start, stop)
+        cuts = (tokens, rows, rows, rows, masked, masked, rows)
+        return Rows(*(c[cut] for c, cut in zip(_columns(self), cuts, strict=True)))
+
+
+def _columns(rows: Rows) -> tuple[np.ndarray, ...]:
+    return tuple(getattr(rows, field) for field in Rows.__dataclass_fields__)
+
+
+def _flat(arrays: Sequence[np.ndarray], dtype: np.dtype) -> np.ndarray:
+    return np.concatenate(arrays).astype(dtype) if len(arrays) else np.zeros(0, dtype)
+
+
+def token_dtype(vocab_size: int) -> np.dtype:
+    """The smallest integer that holds every id: uint16, or int32 where the vocabulary needs it."""
+    return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
 
 
 def evenly_spaced(total: int, number: int) -> list[int]:

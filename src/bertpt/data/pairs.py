@@ -6,11 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from bertpt.data.documents import Document, Documents
+from bertpt.data.tokenizer import Tokenizer
 from bertpt.rng import below
 
 IS_NEXT = 0
 RANDOM = 1
 NO_PAIR = -100
+NUM_SPECIAL = 3  # [CLS] A [SEP] B [SEP]
 DRAWS = 10  # of a random B, until one is fit
 
 
@@ -20,6 +22,12 @@ class Pair(NamedTuple):
     a: np.ndarray
     b: np.ndarray
     next_sentence_label: int
+
+
+def join(pair: Pair, vocabulary: Tokenizer) -> np.ndarray:
+    """[CLS] A [SEP] B [SEP] as one array of ids."""
+    cls, sep = [vocabulary.cls_id], [vocabulary.sep_id]
+    return np.concatenate([cls, pair.a, sep, pair.b, sep])
 
 
 class PairMaker:

@@ -98,6 +98,10 @@ def find_warnings(
         ("replaced_lines", "lines were not valid UTF-8; the bad bytes became U+FFFD"),
         ("repeated_files", "inputs were given more than once, and read once"),
         ("nul_lines", "lines held NUL characters, which were removed"),
+        ("surrogate_rows", "rows held half a surrogate pair, which became U+FFFD"),
+        ("empty_rows", "rows held no text and were left out"),
+        ("cut_sentences", "times a sentence of more than 65,536 characters was cut"),
+        ("json_like_files", "inputs begin as JSONL but were read as text; give .jsonl or jsonl:-"),
     ):
         if counts[key]:
             found.append(f"{counts[key]} {what}")

@@ -46,6 +46,23 @@ class Tokenizer:
         is_special[self.unk_id] = True
         self.ordinary_ids = np.flatnonzero(~is_special)
 
+    @cached_property
+    def continues(self) -> np.ndarray:
+        """Whether a piece goes on with the word before it: bool, one for each id.
+
+        Raises:
+            InputError: the tokenizer gives such pieces no prefix of their own.
+        """
+        prefix = self.backend.model.continuing_subword_prefix
+        if not prefix:
+            raise InputError(
+                "this tokenizer does not mark the pieces that go on with a word (its "
+                "continuing_subword_prefix is empty), so whole words cannot be told; mask tokens, "
+                "or take another tokenizer"
+            )
+        # The prefix alone is a word that is spelled like it, for a piece has something behind it.
+        return np.array([t.startswith(prefix) and t != prefix for t in self.vocab], dtype=bool)
+
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The ids of each text, int32, with no [CLS] or [SEP] added."""
         encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -54,6 +71,15 @@ class Tokenizer:
     def text(self, ids: Iterable[int]) -> str:
         """Ids as readable text, special tokens shown."""
         return str(self.backend.decode([int(i) for i in ids], skip_special_tokens=False))
+
+    @cached_property
+    def splits_at_spaces(self) -> bool:
+        """Whether a text's ids are surely those of its parts between ASCII spaces."""
+        state = json.loads(self.backend.to_str())
+        kinds = [(state[key] or {}).get("type") for key in ("normalizer", "pre_tokenizer")]
+        return kinds == ["BertNormalizer", "BertPreTokenizer"] and all(
+            token["special"] for token in state["added_tokens"]
+        )
 
     @cached_property
     def fingerprint(self) -> str:

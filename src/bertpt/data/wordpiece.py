@@ -29,15 +29,19 @@ def train_tokenizer(
     out: Path,
     *,
     config: TokenizerConfig,
+    text_field: str = "text",
+    strict: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Learns a vocabulary from text and writes a tokenizer folder.
 
     Args:
-        inputs: files, folders, globs, or `-` for standard input.
+        inputs: files, folders, globs, `hf:` names, or `-` (`jsonl:-`) for standard input.
         out: the folder to make; `transformers.AutoTokenizer` loads it.
         config: the vocabulary.
+        text_field: of a JSONL or Parquet row.
+        strict: refuse text that is not clean.
         overwrite: replace a tokenizer folder that stands at `out`.
         progress: where to tell how far it is.
 
@@ -49,9 +53,9 @@ def train_tokenizer(
     """
     progress = progress or Progress()
     files.refuse_existing(out, overwrite=overwrite, is_ours=_is_tokenizer_folder)
-    corpus = Corpus(inputs, sentence_per_line=True)
+    corpus = Corpus(inputs, sentence_per_line=True, text_field=text_field, strict=strict)
     with files.new_folder(out) as work:
-        with progress.bar("reading", unit="B", unit_scale=True) as bar:
+        with progress.bar("reading", unit="B", unit_scale=True, total=corpus.total_bytes) as bar:
             lines = (line for document in corpus.watched(bar) for line in document)
             tokenizer = learn(lines, config, source=corpus.name)
         tokenizer.save(work)

@@ -102,7 +102,7 @@ class MaskFiller:
         places: list[slice] = []
         start = 1
         while (end := start + len(wanted)) < len(ids):
-            goes_on = self.tokenizer.vocab[ids[end]].startswith("##")
+            goes_on = self.tokenizer.continues[ids[end]]
             if np.array_equal(ids[start:end], wanted) and not goes_on:
                 places.append(slice(start, end))
                 start = end

@@ -1,0 +1,52 @@
+"""The whole of build-data beside its floor: the tokenizer alone over the same sentences.
+
+The floor is Tokenizer.encode_batch_fast on all cores, the sentences being in memory already. The
+whole is the command: start, reading, splitting, tokenizing, pairing, masking, writing, checksums.
+
+python benchmarks/build_data.py TEXT TOKENIZER
+"""
+
+import gzip
+import resource
+import subprocess
+import sys
+import tempfile
+from itertools import islice
+from pathlib import Path
+
+from _timing import medians
+
+from bertpt.data import tokenizer
+from bertpt.data.corpus import Corpus
+
+SENTENCES_AT_ONCE = 8192
+
+
+def main() -> None:
+    text, tokenizer_path = sys.argv[1:]
+    backend = tokenizer.load(Path(tokenizer_path)).backend
+    sentences = [sentence for document in Corpus([text]) for sentence in document]
+    with (gzip.open if text.endswith(".gz") else open)(text, "rb") as file:
+        megabytes = sum(map(len, file)) / 1e6
+
+    def floor() -> None:
+        rest = iter(sentences)
+        while batch := list(islice(rest, SENTENCES_AT_ONCE)):
+            backend.encode_batch_fast(batch, add_special_tokens=False)
+
+    def whole() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            options = ["--tokenizer", tokenizer_path, "--out", f"{folder}/data", "--quiet"]
+            command = [sys.executable, "-m", "bertpt_cli", "build-data", text, *options]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+    found = medians({"floor": floor, "build-data": whole}, repeats=5)
+    for name, seconds in found.items():
+        print(f"{name:>10}  {seconds:6.2f} s  {megabytes / seconds:5.2f} MB/s")
+    print(f"build-data has {found['floor'] / found['build-data']:.2f} times the floor's throughput")
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    print(f"its largest process took {peak} MB at most")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Worker processes: a function over many tasks, the results in the order of the tasks."""
+
+import multiprocessing
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from bertpt.errors import BertptError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+TASKS_ALONE = 3  # done here before processes are started, which takes a second or so
+TASKS_AHEAD = 3  # for each worker, so that none waits
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Workers:
+    """Maps functions over tasks in worker processes; a context manager.
+
+    The processes are started only when there is enough to do, anew rather than by a fork, since
+    threads may be running. A function must be one of a module, its task and result must be
+    picklable, and it must not depend on the tasks before: then the results are the same for any
+    number of workers.
+
+    Args:
+        number: of processes; with 1 everything is done in this one.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> "Self":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        """The results of a function, in the order of the tasks, which are read as needed.
+
+        Raises:
+            BertptError: a worker died, for example because memory ran out.
+        """
+        tasks = iter(tasks)
+        if self._number == 1:
+            yield from map(function, tasks)
+            return
+        if self._pool is None:
+            yield from map(function, islice(tasks, TASKS_ALONE))
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for task in tasks:
+                waiting.append(self._started().submit(function, task))
+                if len(waiting) >= TASKS_AHEAD * self._number:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool as broken:
+            raise BertptError(
+                "a worker process died, perhaps because memory ran out; try fewer --workers"
+            ) from broken
+
+    def _started(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                self._number, multiprocessing.get_context("spawn"), initializer=_begin
+            )
+        return self._pool
+
+
+def _begin() -> None:
+    """Ctrl-C goes to all processes of a terminal; this one's parent ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each worker is one core's worth
