@@ -38,4 +38,6 @@ def inspect(
             f"\n{config.split} example {shown['row']}: {shown['label']}, {shown['num_tokens']} "
             f"tokens, {shown['num_predictions']} to predict [seen|true]"
         )
-        typer.echo(f"A  {shown['a']}\nB  {shown['b']}")
+        typer.echo(f"A  {shown['a']}")
+        if shown["b"]:
+            typer.echo(f"B  {shown['b']}")

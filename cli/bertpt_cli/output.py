@@ -11,6 +11,8 @@ import typer
 if TYPE_CHECKING:
     import numpy as np
 
+BAR = 40  # characters of the histogram's longest bar
+
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Prints one JSON object on one line."""
@@ -58,8 +60,33 @@ def nats(loss: float | None) -> str:
     return "-" if loss is None else f"{loss:.3f}"
 
 
+def decimals(number: float | None, places: int) -> str:
+    """A number with so many decimals, or a dash where there is none."""
+    return "-" if number is None else f"{number:.{places}f}"
+
+
 def print_data_report(manifest: Mapping[str, Any]) -> None:
-    """Prints a manifest's figures, a column for each split."""
+    """Prints a manifest's figures, a column for each split, and a histogram of lengths.
+
+    A manifest of an earlier version lacks some of them; there a dash stands.
+    """
+    print_table(_rows_by_split(manifest))
+    settings = manifest["settings"]
+    characters = decimals(manifest.get("characters_per_token"), 2)
+    unknown, *duplicates = (
+        percent(manifest.get(f"{key}_share"))
+        for key in ("unknown", "duplicate_sentences", "duplicate_documents")
+    )
+    typer.echo(f"{characters} characters a token, {unknown} of the tokens unknown")
+    typer.echo("duplicates: {} of the sentences, {} of the documents".format(*duplicates))
+    print_histogram(manifest.get("length_histogram"))
+    typer.echo(
+        f"vocabulary of {manifest['vocab_size']:,}, sequences of {settings['seq_len']}, "
+        f"seed {settings['seed']}"
+    )
+
+
+def _rows_by_split(manifest: Mapping[str, Any]) -> list[tuple[str, ...]]:
     splits = ("train", "valid")
 
     def row(name: str, key: str) -> tuple[str, ...]:
@@ -69,21 +96,44 @@ def print_data_report(manifest: Mapping[str, Any]) -> None:
         shares = (parts[s] / wholes[s] if wholes[s] else None for s in splits)
         return (name, *map(percent, shares))
 
+    def newer(key: str) -> list[Any]:
+        return [manifest.get(key, {}).get(split) for split in splits]
+
+    labels = manifest["label_counts"]
     slots = {s: manifest["examples"][s] * manifest["settings"]["seq_len"] for s in splits}
-    random = {s: manifest["label_counts"][s]["random"] for s in splits}
-    print_table(
-        [
-            ("", *splits),
-            row("documents", "documents"),
-            row("sentences", "sentences"),
-            row("tokens", "tokens"),
-            row("examples", "examples"),
-            share("  B is random", random, manifest["examples"]),
-            share("  tokens to predict", manifest["masked_tokens"], manifest["example_tokens"]),
-            share("  slots filled", manifest["example_tokens"], slots),
-        ]
-    )
-    typer.echo(
-        f"vocabulary of {manifest['vocab_size']:,}, sequences of "
-        f"{manifest['settings']['seq_len']}, seed {manifest['settings']['seed']}"
-    )
+    random = {s: labels[s]["random"] for s in splits}
+    labelled = {s: sum(labels[s].values()) for s in splits}
+    is_random = "B before A" if _objective(manifest) == "sop" else "B is random"
+    masked = (decimals(mean, 1) for mean in newer("masked_tokens_per_sequence"))
+    return [
+        ("", *splits),
+        row("documents", "documents"),
+        row("sentences", "sentences"),
+        row("tokens", "tokens"),
+        row("examples", "examples"),
+        share(f"  {is_random}", random, labelled),
+        ("  majority baseline", *map(percent, newer("majority_baseline"))),
+        share("  tokens to predict", manifest["masked_tokens"], manifest["example_tokens"]),
+        ("    a sequence", *masked),
+        share("  slots filled", manifest["example_tokens"], slots),
+    ]
+
+
+def _objective(manifest: Mapping[str, Any]) -> str:
+    return str(manifest["settings"].get("objective", "nsp"))
+
+
+def print_histogram(histogram: Mapping[str, list[int]] | None) -> None:
+    """Prints the training examples by length, a line with a bar for each bin."""
+    if histogram is None:
+        typer.echo("training examples by length: -")
+        return
+    counts, up_to = histogram["train"], histogram["up_to"]
+    starts = [1, *(end + 1 for end in up_to[:-1])]
+    names = [f"{start}-{end}" for start, end in zip(starts, up_to, strict=True)]
+    width, digits = max(map(len, names)), len(f"{max(counts):,}")
+    typer.echo("training examples by length:")
+    for name, count in zip(names, counts, strict=True):
+        # Rounded up, so that a bin without a mark is an empty one.
+        bar = "#" * -(-count * BAR // max(1, *counts))
+        typer.echo(f"  {name.rjust(width)}  {count:{digits},}  {bar}".rstrip())

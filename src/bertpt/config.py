@@ -99,6 +99,8 @@ def _problem(value: Any, declared: Mapping[str, Any]) -> str | None:
 
 # ------------------------------------------------------------------------------- text to examples
 
+OBJECTIVES = ("nsp", "sop", "mlm")
+
 
 @dataclass(frozen=True)
 class TokenizerConfig(Settings):
@@ -161,6 +163,13 @@ class BuildConfig(Settings):
         default=False,
         help="Predict runs of words, of geometrically distributed length, as in SpanBERT.",
     )
+    objective: str = setting(
+        "nsp",
+        "What goes with MLM: nsp (does B follow A, or is it random), sop (sentence order: A and B "
+        "stand as they were or swapped, as in ALBERT), or mlm (nothing: one segment, as long as "
+        "it may be).",
+        choices=OBJECTIVES,
+    )
     pairing: str = setting(
         "balanced",
         "How B is drawn: balanced (even labels that lengths do not give away) or google "
@@ -179,6 +188,10 @@ class BuildConfig(Settings):
         super().__post_init__()
         if self.span and self.pairing == "google":
             raise SettingError("span", "and --pairing google exclude each other: Google has none")
+        if self.objective != "nsp" and self.pairing == "google":
+            raise SettingError(
+                "objective", f"{self.objective} and --pairing google exclude each other"
+            )
 
 
 # -------------------------------------------------------------------------------------- the model
@@ -222,6 +235,11 @@ class BertConfig(Settings):
     layer_norm_eps: float = setting(1e-12, "Added to the variance in LayerNorm.", above=0)
     initializer_range: float = setting(0.02, "Standard deviation of fresh weights.", above=0)
     pad_token_id: int = setting(0, "Id of [PAD].", at_least=0)
+    objective: str = setting(
+        "nsp",
+        "What the head on the pooler was trained for; with mlm, nothing.",
+        choices=OBJECTIVES,
+    )
     pooler: str = setting(
         "cls",
         POOLER_HELP,
@@ -442,7 +460,9 @@ class PretrainConfig(Settings):
         open_ones = {k: value for k, value in defaults.items() if getattr(self, k) is None}
         return dataclasses.replace(self, **open_ones)
 
-    def bert_config(self, *, vocab_size: int, pad_token_id: int) -> BertConfig:
+    def bert_config(
+        self, *, vocab_size: int, pad_token_id: int, objective: str = "nsp"
+    ) -> BertConfig:
         """The new model that these settings ask for, on a vocabulary; not with `init_from`."""
         asked = self.resolve()
         assert asked.model is not None
@@ -454,6 +474,7 @@ class PretrainConfig(Settings):
         return BertConfig(
             vocab_size=vocab_size,
             pad_token_id=pad_token_id,
+            objective=objective,
             hidden_size=hidden_size,
             num_hidden_layers=asked.num_hidden_layers or layers,
             num_attention_heads=asked.num_attention_heads or max(1, hidden_size // 64),

@@ -183,7 +183,7 @@ FAULTY_INPUT = {
     "train-tokenizer blank.txt --out out": "error: blank.txt: no text in it",
     "build-data one.txt --out out": (
         "error: one.txt: one document only, and a random next sentence needs another one; "
-        "separate documents by blank lines, or give more files"
+        "separate documents by blank lines, give more files, or take --objective sop or mlm"
     ),
     # it is no text
     "build-data paper.txt --out out": "error: paper.txt is a PDF; extract its text first",
@@ -192,7 +192,7 @@ FAULTY_INPUT = {
     ),
     "build-data lines.jsonl --out out": (
         "error: lines.jsonl: one document only, and a random next sentence needs another one; "
-        "separate documents by blank lines, or give more files"
+        "separate documents by blank lines, give more files, or take --objective sop or mlm"
     ),
     "build-data lines.jsonl --text-field body --out out": (
         "error: lines.jsonl: line 1 has no field 'body', only 'text'; give one by --text-field"

@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -53,6 +56,26 @@ def test_a_part_counts_only_its_documents(stored):
         9: 2,
         65_535: 1,
     }
+
+
+def resident_megabytes():
+    told = Path("/proc/self/smaps_rollup").read_text()
+    return int(re.search(r"^Rss:\s+(\d+)", told, re.MULTILINE)[1]) / 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="Linux tells the memory")
+def test_reading_takes_no_memory_once_it_is_let_go_of(tmp_path):
+    writer = DocumentWriter(tmp_path, np.dtype(np.uint16))
+    ids = np.arange(50_000_000) % 60_000
+    writer.add(ids, np.array([len(ids)]), np.array([True]))
+    stored = writer.finish().part(np.array([0]))
+    before = resident_megabytes()
+    total = int(stored[0].tokens(0, 1).sum(dtype=np.int64))
+    read = resident_megabytes()
+    stored.release()
+    assert read - before > 80
+    assert resident_megabytes() - before < 10
+    assert int(stored[0].tokens(0, 1).sum(dtype=np.int64)) == total == int(ids.sum())
 
 
 def test_no_document_at_all_is_no_error(tmp_path):

@@ -19,7 +19,7 @@ from bertpt.data.example import token_dtype
 from bertpt.data.masking import Masking
 from bertpt.data.pairing import Split, make_rows
 from bertpt.data.pairs import IS_NEXT, RANDOM
-from bertpt.data.report import counts_by_split, find_warnings
+from bertpt.data.report import counts_by_split, derived_counts, find_warnings
 from bertpt.data.tokenizer import Tokenizer
 from bertpt.data.tokenizing import tokenize
 from bertpt.data.workers import Workers
@@ -80,7 +80,7 @@ def build_data(
     ):
         documents: Iterable[list[str]] = corpus.watched(reading)
         if vocabulary is None:
-            spool = _TextSpool(Path(scratch, "sentences.txt"), corpus)
+            spool = _TextSpool(Path(scratch, "sentences.txt"), corpus, config.objective)
             learned = tokenizer_config or TokenizerConfig()
             vocabulary = wordpiece.learn(spool.keep(documents), learned, source=corpus.name)
             documents = spool
@@ -90,7 +90,7 @@ def build_data(
         stored, num_empty = tokenize(
             documents, work / "tokenizer", Path(scratch), dtype, workers=pool, progress=progress
         )
-        _require_documents(len(stored), corpus)
+        _require_documents(len(stored), corpus, config.objective)
         splits = {
             name: Split(name, Path(scratch), dtype, numbers, work / "tokenizer", config)
             for name, numbers in _split_files(len(stored), config, Path(scratch)).items()
@@ -115,6 +115,7 @@ def build_data(
             "json_like_files": corpus.num_json_like_files,
             "repeated_files": corpus.num_repeated_files,
         }
+        counts |= derived_counts(work, Path(scratch), counts, vocabulary, config)
         manifest: dict[str, Any] = {
             "format": dataset.FORMAT,
             "format_version": dataset.FORMAT_VERSION,
@@ -140,9 +141,10 @@ def build_data(
 class _TextSpool:
     """Keeps sentences on disk while a vocabulary is learned from them, since a pipe reads once."""
 
-    def __init__(self, path: Path, corpus: Corpus) -> None:
+    def __init__(self, path: Path, corpus: Corpus, objective: str) -> None:
         self._path = path
         self._corpus = corpus
+        self._objective = objective
 
     def keep(self, documents: Iterable[list[str]]) -> Iterator[str]:
         with self._path.open("w", encoding="utf-8", newline="\n") as file:
@@ -154,7 +156,7 @@ class _TextSpool:
                 file.write("\n")
                 num_documents += 1
         # Before the vocabulary is learned, which takes long.
-        _require_documents(num_documents, self._corpus)
+        _require_documents(num_documents, self._corpus, self._objective)
 
     def __iter__(self) -> Iterator[list[str]]:
         document: list[str] = []
@@ -167,13 +169,13 @@ class _TextSpool:
                     document.append(line[:-1])
 
 
-def _require_documents(num_documents: int, corpus: Corpus) -> None:
+def _require_documents(num_documents: int, corpus: Corpus, objective: str) -> None:
     if num_documents == 0:
         raise InputError(f"{corpus.name}: no text in it")
-    if num_documents == 1:
+    if num_documents == 1 and objective == "nsp":
         raise InputError(
             f"{corpus.name}: one document only, and a random next sentence needs another one; "
-            "separate documents by blank lines, or give more files"
+            "separate documents by blank lines, give more files, or take --objective sop or mlm"
         )
 
 

@@ -105,6 +105,7 @@ class StoredDocuments:
         sentence_ends: 0, then where each sentence ends in `tokens`.
         document_ends: 0, then where each document ends in `sentence_ends`.
         numbers: the documents meant, in order; all by default.
+        source: the map that the tokens are read through, if there is one.
     """
 
     def __init__(
@@ -113,8 +114,10 @@ class StoredDocuments:
         sentence_ends: np.ndarray,
         document_ends: np.ndarray,
         numbers: np.ndarray | None = None,
+        source: mmap.mmap | None = None,
     ) -> None:
         self._tokens = tokens
+        self._source = source
         self._sentence_ends = sentence_ends
         self._document_ends = document_ends
         self._numbers = np.arange(len(document_ends) - 1) if numbers is None else numbers
@@ -122,19 +125,21 @@ class StoredDocuments:
     @classmethod
     def open(cls, folder: Path, dtype: np.dtype) -> "StoredDocuments":
         """Opens what a `DocumentWriter` wrote, through memory maps."""
-        ends = (np.load(folder / name, mmap_mode="r") for name in (SENTENCES, DOCUMENTS))
-        # Slicing a plain array is much faster than slicing np.memmap, which is a view of one.
-        plain = (np.asarray(numbers).view(np.ndarray) for numbers in ends)
+        sentences, documents = (
+            # Slicing a plain array is much faster than slicing np.memmap, which is a view of one.
+            np.load(folder / name, mmap_mode="r").view(np.ndarray)
+            for name in (SENTENCES, DOCUMENTS)
+        )
         with (folder / TOKENS).open("rb") as file:
             if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
-                return cls(np.zeros(0, dtype), *plain)
-            tokens = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return cls(np.frombuffer(tokens, dtype), *plain)
+                return cls(np.zeros(0, dtype), sentences, documents)
+            source = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return cls(np.frombuffer(source, dtype), sentences, documents, source=source)
 
     def release(self) -> None:
         """Lets go of the memory that reading took; what is read again comes from the file again."""
-        if isinstance(self._tokens.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            self._tokens.base.madvise(mmap.MADV_DONTNEED)
+        if self._source is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._source.madvise(mmap.MADV_DONTNEED)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -181,10 +186,15 @@ class StoredDocuments:
                 for first in range(start, end, TOKENS_AT_ONCE):
                     ids = self._tokens[first : min(first + TOKENS_AT_ONCE, end)]
                     counts += np.bincount(ids, minlength=vocab_size)
+                    self.release()
         return counts
 
     def part(self, numbers: np.ndarray) -> "StoredDocuments":
         """Only the documents of these numbers."""
         return StoredDocuments(
-            self._tokens, self._sentence_ends, self._document_ends, self._numbers[numbers]
+            self._tokens,
+            self._sentence_ends,
+            self._document_ends,
+            self._numbers[numbers],
+            self._source,
         )

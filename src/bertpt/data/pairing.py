@@ -15,12 +15,14 @@ from bertpt.data.documents import StoredDocuments
 from bertpt.data.example import Example, Rows
 from bertpt.data.google import google_examples
 from bertpt.data.masking import Masking
-from bertpt.data.pairs import NUM_SPECIAL, PairMaker, join
+from bertpt.data.pairs import NUM_SPECIAL, OrderMaker, PairMaker, SegmentMaker, join
 from bertpt.data.tokenizer import Tokenizer
 from bertpt.data.workers import Workers
 from bertpt.rng import generator
 
 EXAMPLES_AT_ONCE = 1 << 12
+Maker = PairMaker | OrderMaker | SegmentMaker
+MAKERS: dict[str, type[Maker]] = {"nsp": PairMaker, "sop": OrderMaker, "mlm": SegmentMaker}
 TOKENS_PER_TASK = 1 << 18
 
 
@@ -128,15 +130,17 @@ class _Tools(NamedTuple):
     documents: StoredDocuments
     vocabulary: Tokenizer
     masking: Masking
-    maker: PairMaker
+    maker: Maker
 
 
 @lru_cache(maxsize=1)
 def _tools(split: Split) -> _Tools:
     documents, vocabulary = split.documents(), tokenizer.load(split.tokenizer_path)
-    maker = PairMaker(
+    config = split.config
+    num_special = NUM_SPECIAL - (config.objective == "mlm")
+    maker = MAKERS[config.objective](
         documents,
-        max_num_tokens=split.config.seq_len - NUM_SPECIAL,
-        short_seq_prob=split.config.short_seq_prob,
+        max_num_tokens=config.seq_len - num_special,
+        short_seq_prob=config.short_seq_prob,
     )
-    return _Tools(documents, vocabulary, Masking.of(vocabulary, split.config), maker)
+    return _Tools(documents, vocabulary, Masking.of(vocabulary, config), maker)

@@ -12,12 +12,15 @@ from bertpt.rng import below
 IS_NEXT = 0
 RANDOM = 1
 NO_PAIR = -100
-NUM_SPECIAL = 3  # [CLS] A [SEP] B [SEP]
+NUM_SPECIAL = 3  # [CLS] A [SEP] B [SEP]; one fewer without B
 DRAWS = 10  # of a random B, until one is fit
 
 
 class Pair(NamedTuple):
-    """Two segments of token ids, and whether B follows A (`IS_NEXT`) or not (`RANDOM`)."""
+    """Two segments of token ids, and whether B follows A (`IS_NEXT`) or not (`RANDOM`).
+
+    Where there is no B, it is empty and the label `NO_PAIR`.
+    """
 
     a: np.ndarray
     b: np.ndarray
@@ -25,8 +28,10 @@ class Pair(NamedTuple):
 
 
 def join(pair: Pair, vocabulary: Tokenizer) -> np.ndarray:
-    """[CLS] A [SEP] B [SEP] as one array of ids."""
+    """[CLS] A [SEP] B [SEP], or where there is no B [CLS] A [SEP], as one array of ids."""
     cls, sep = [vocabulary.cls_id], [vocabulary.sep_id]
+    if pair.next_sentence_label == NO_PAIR:
+        return np.concatenate([cls, pair.a, sep])
     return np.concatenate([cls, pair.a, sep, pair.b, sep])
 
 
@@ -69,7 +74,8 @@ class PairMaker:
         start = 0
         while start < len(document):
             start = min(start, len(document) - 2)
-            end = _end_of_chunk(document, start, self._draw_target(rng))
+            target = draw_target(self._max_num_tokens, self._short_seq_prob, rng)
+            end = _end_of_chunk(document, start, target)
             middle = start + 1 + below(rng, end - start - 1)
             a, true_b = document.tokens(start, middle), document.tokens(middle, end)
             b, label, start = true_b, IS_NEXT, end
@@ -85,16 +91,11 @@ class PairMaker:
     def _pair_of_one_sentence(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
         """A document of one sentence has no true B."""
         a = self._documents[number].tokens(0, 1)
-        num_tokens = max(1, self._draw_target(rng) - len(a))
+        target = draw_target(self._max_num_tokens, self._short_seq_prob, rng)
+        num_tokens = max(1, target - len(a))
         b = self._random_b(number, num_tokens, fill=True, unlike=a[:0], rng=rng)
         assert b is not None, "every sentence is unlike an empty one"
         yield Pair(*truncate_pair(a, b, self._max_num_tokens, rng), RANDOM)
-
-    def _draw_target(self, rng: np.random.Generator) -> int:
-        """How many tokens a pair aims at."""
-        if rng.random() < self._short_seq_prob:
-            return 2 + below(rng, self._max_num_tokens - 1)
-        return self._max_num_tokens
 
     def _random_b(
         self,
@@ -130,6 +131,79 @@ class PairMaker:
             sentence += end - start
         other = int(np.searchsorted(self._starts, sentence, side="right")) - 1
         return self._documents[other], int(sentence - self._starts[other])
+
+
+class OrderMaker:
+    """Cuts documents into pairs for sentence-order prediction (Lan et al., "ALBERT", 2020).
+
+    A and B are consecutive, and swapped half the time; `next_sentence_label` is 1 for those. Runs
+    of sentences are as in `PairMaker`. A document of one sentence is parted inside it; one of one
+    token gives nothing.
+
+    Args:
+        documents: none empty, none with an empty sentence.
+        max_num_tokens: of A and B together, without [CLS] and [SEP]; 2 or more.
+        short_seq_prob: share of the pairs that aim at fewer tokens.
+    """
+
+    def __init__(self, documents: Documents, *, max_num_tokens: int, short_seq_prob: float) -> None:
+        self._documents = documents
+        self._max_num_tokens = max_num_tokens
+        self._short_seq_prob = short_seq_prob
+
+    def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
+        """The pairs of one document in one pass; `rng` decides everything that is random."""
+        document = self._documents[number]
+        if len(document) == 1:
+            tokens = document.tokens(0, 1)
+            if len(tokens) > 1:
+                middle = 1 + below(rng, len(tokens) - 1)
+                yield self._pair(tokens[:middle], tokens[middle:], rng)
+            return
+        start = 0
+        while start < len(document):
+            start = min(start, len(document) - 2)
+            target = draw_target(self._max_num_tokens, self._short_seq_prob, rng)
+            end = _end_of_chunk(document, start, target)
+            middle = start + 1 + below(rng, end - start - 1)
+            yield self._pair(document.tokens(start, middle), document.tokens(middle, end), rng)
+            start = end
+
+    def _pair(self, a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> Pair:
+        a, b = truncate_pair(a, b, self._max_num_tokens, rng)
+        return Pair(b, a, RANDOM) if rng.random() < 0.5 else Pair(a, b, IS_NEXT)
+
+
+class SegmentMaker:
+    """Cuts documents into single segments, as long as they may be, no token left out.
+
+    Args:
+        documents: none empty.
+        max_num_tokens: of a segment, without [CLS] and [SEP]; 2 or more.
+        short_seq_prob: share of the segments that aim at fewer tokens.
+    """
+
+    def __init__(self, documents: Documents, *, max_num_tokens: int, short_seq_prob: float) -> None:
+        self._documents = documents
+        self._max_num_tokens = max_num_tokens
+        self._short_seq_prob = short_seq_prob
+
+    def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
+        """The segments of one document in one pass, as pairs without a B."""
+        document = self._documents[number]
+        tokens = document.tokens(0, len(document))
+        start = 0
+        while start < len(tokens):
+            end = start + draw_target(self._max_num_tokens, self._short_seq_prob, rng)
+            yield Pair(tokens[start:end], tokens[:0], NO_PAIR)
+            start = end
+
+
+def draw_target(max_num_tokens: int, short_seq_prob: float, rng: np.random.Generator) -> int:
+    """How many tokens an example aims at: all it may have, or sometimes fewer, 2 at least."""
+    if rng.random() < short_seq_prob:
+        return 2 + below(rng, max_num_tokens - 1)
+    return max_num_tokens
 
 
 def _end_of_chunk(document: Document, start: int, target: int) -> int:

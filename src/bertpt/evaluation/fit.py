@@ -62,7 +62,7 @@ def require_sequences(
             f"positions; give it more with {more_positions}, or build the data with "
             f"--seq-len {positions}"
         )
-    if shape.type_vocab_size < 2:
+    if shape.type_vocab_size < 2 and data.settings.objective != "mlm":
         raise MismatchError(
             f"{data.path} has pairs of 2 segments, but the model has type_vocab_size "
             f"{shape.type_vocab_size}"

@@ -63,8 +63,11 @@ def eval_mlm(
     )
     if account.left_out:
         progress.log(f"{folder}: {account.about_left_out()}")
-    if account.lacks(NSP_HEAD):
-        progress.log("the model has no NSP head, so NSP is left out")
+    objective = "mlm" if account.lacks(NSP_HEAD) else model.config.objective
+    if data.settings.objective not in (objective, "mlm"):
+        has = "no trained NSP head" if objective == "mlm" else f"a head for {objective.upper()}"
+        wanted = data.settings.objective.upper()
+        progress.log(f"the model has {has}, so {wanted} is left out")
         batches = map(_without_pairs, batches)
     with progress.bar("evaluating", unit="example", total=len(examples)) as bar:
         result = evaluate(
@@ -161,12 +164,13 @@ def _mean(total: float, number: float) -> float | None:
     return total / number if number else None
 
 
-def baselines(data: DataFolder, split: str) -> dict[str, dict[str, float]]:
+def baselines(data: DataFolder, split: str) -> dict[str, dict[str, float | None]]:
     """What can be had on a split without any model.
 
     Returns:
         uniform: every vocabulary entry alike. unigram: each as often as in the training
-        documents, one added to every count. nsp_majority: always the commoner label.
+        documents, one added to every count. nsp_majority: always the commoner label; None
+        where there are no pairs.
     """
     vocab_size = len(data.tokenizer.vocab)
     counts = data.token_counts + 1
@@ -189,5 +193,8 @@ def baselines(data: DataFolder, split: str) -> dict[str, dict[str, float]]:
             "mlm_loss": loss / max(1, num_targets),
             "mlm_accuracy": right / max(1, num_targets),
         },
-        "nsp_majority": {"nsp_loss": float(entropy), "nsp_accuracy": float(share)},
+        "nsp_majority": {
+            "nsp_loss": float(entropy) if labels.any() else None,
+            "nsp_accuracy": float(share) if labels.any() else None,
+        },
     }

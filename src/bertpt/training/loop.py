@@ -111,7 +111,9 @@ class Trainer:
         config, tokenizer = self.config, self.data.tokenizer
         if config.init_from is None:
             shape = config.bert_config(
-                vocab_size=len(tokenizer.vocab), pad_token_id=tokenizer.pad_id
+                vocab_size=len(tokenizer.vocab),
+                pad_token_id=tokenizer.pad_id,
+                objective=self.data.settings.objective,
             )
         else:
             folder = find_model(Path(config.init_from))
@@ -119,6 +121,7 @@ class Trainer:
             assert config.dropout is not None
             shape = dataclasses.replace(
                 read_config(folder),
+                objective=self.data.settings.objective,
                 hidden_dropout_prob=config.dropout,
                 attention_probs_dropout_prob=config.dropout,
             )
@@ -277,10 +280,12 @@ class Trainer:
         )
         entry = {"step": self.budget.step, "split": "valid", **result}
         self.run.log(entry)
+        nsp = ""
+        if result["num_pairs"]:
+            nsp = f"; NSP loss {result['nsp_loss']:.3f}, accuracy {result['nsp_accuracy']:.1%}"
         self.progress.log(
             f"step {self.budget.step}: held out, MLM loss {result['mlm_loss']:.3f}, accuracy "
-            f"{result['mlm_accuracy']:.1%}; NSP loss {result['nsp_loss'] or 0:.3f}, accuracy "
-            f"{result['nsp_accuracy'] or 0:.1%} ({result['num_examples']:,} examples)"
+            f"{result['mlm_accuracy']:.1%}{nsp} ({result['num_examples']:,} examples)"
         )
         return entry
 
@@ -321,7 +326,8 @@ class Trainer:
     def _show(self, bar: Any, result: StepResult, logged: dict[str, Any]) -> None:
         rate = logged.get("tokens_per_second")
         bar.set_postfix_str(
-            f"loss {result.loss:.3f}, MLM {result.mlm_accuracy:.1%}, NSP {result.nsp_accuracy:.0%}"
+            f"loss {result.loss:.3f}, MLM {result.mlm_accuracy:.1%}"
+            + ("" if result.nsp_accuracy is None else f", NSP {result.nsp_accuracy:.0%}")
             + (f", {rate:,.0f} tokens/s" if rate else ""),
             refresh=False,
         )
@@ -351,7 +357,7 @@ class Trainer:
         if self.config.init_from is not None:
             return f"{line}; loss at the start {loss:.2f}, from {self.config.init_from}"
         line += f"; untrained loss {loss:.2f}"
-        expected = f"ln({shape.vocab_size}) + ln 2 = {chance:.2f}"
+        expected = f"ln({shape.vocab_size}){' + ln 2' if sums.num_pairs else ''} = {chance:.2f}"
         if abs(loss - chance) <= UNTRAINED_TOLERANCE:
             return f"{line}, near {expected} as it should be"
         return f"{line}; warning: it should be near {expected}, so the start is no blank one"

@@ -16,13 +16,16 @@ from bertpt.model.losses import loss_sums, pretraining_loss
 
 @dataclass(frozen=True)
 class StepResult:
-    """What an optimizer step did. Means are over all targets, or pairs, of the whole step."""
+    """What an optimizer step did. Means are over all targets, or pairs, of the whole step.
+
+    Where the data has no pairs, the figures of NSP are None.
+    """
 
     loss: float
     mlm_loss: float
     mlm_accuracy: float
-    nsp_loss: float
-    nsp_accuracy: float
+    nsp_loss: float | None
+    nsp_accuracy: float | None
     grad_norm: float = 0.0
 
 
@@ -64,8 +67,8 @@ def accumulate_gradients(
         loss=mlm / max(1, num_targets) + nsp / max(1, num_pairs),
         mlm_loss=mlm / max(1, num_targets),
         mlm_accuracy=right / max(1, num_targets),
-        nsp_loss=nsp / max(1, num_pairs),
-        nsp_accuracy=nsp_right / max(1, num_pairs),
+        nsp_loss=nsp / num_pairs if num_pairs else None,
+        nsp_accuracy=nsp_right / num_pairs if num_pairs else None,
     )
 
 
