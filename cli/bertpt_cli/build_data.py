@@ -35,7 +35,6 @@ def build_data(
         int | None,
         typer.Option(
             metavar="N",
-            min=1,
             help="Processes to work in; their number does not show in the result (default: one "
             "for each core).",
             show_default=False,
@@ -55,6 +54,8 @@ def build_data(
     from bertpt.data.workers import num_cores
     from bertpt.progress import Progress
 
+    if workers is not None and workers < 1:
+        raise SettingError("workers", f"{workers} must be at least 1")
     asked = given(context, TokenizerConfig)
     if tokenizer:
         _refuse_contradictions(tokenizer, asked)

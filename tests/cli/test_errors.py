@@ -460,6 +460,14 @@ FAULTY_CALL = {
     f"{BUILD} --masked-lm-prob inf": "error: --masked-lm-prob inf is not a finite number",
     f"{BUILD} --max-predictions-per-seq 0": "error: --max-predictions-per-seq 0 must be at least 1",
     f"{BUILD} --dupe-factor 0": "error: --dupe-factor 0 must be at least 1",
+    f"{BUILD} --workers 0": "error: --workers 0 must be at least 1",
+    f"{BUILD} --objective maybe": "error: --objective maybe is not one of nsp, sop, mlm",
+    f"{BUILD} --pairing google --span": (
+        "error: --span and --pairing google exclude each other: Google has none"
+    ),
+    f"{BUILD} --pairing google --objective sop": (
+        "error: --objective sop and --pairing google exclude each other"
+    ),
     f"{BUILD} --short-seq-prob 2": "error: --short-seq-prob 2.0 must be at least 0 and at most 1",
     f"{BUILD} --short-seq-prob -1": "error: --short-seq-prob -1.0 must be at least 0 and at most 1",
     f"{BUILD} --seq-len 4": "error: --seq-len 4 must be at least 5 and at most 65535",
