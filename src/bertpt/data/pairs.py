@@ -35,7 +35,22 @@ def join(pair: Pair, vocabulary: Tokenizer) -> np.ndarray:
     return np.concatenate([cls, pair.a, sep, pair.b, sep])
 
 
-class PairMaker:
+class _Maker:
+    """What makes examples of documents, and how long they are to be."""
+
+    def __init__(self, documents: Documents, *, max_num_tokens: int, short_seq_prob: float) -> None:
+        self._documents = documents
+        self._max_num_tokens = max_num_tokens
+        self._short_seq_prob = short_seq_prob
+
+    def _draw_target(self, rng: np.random.Generator) -> int:
+        """How many tokens an example aims at: all it may have, or sometimes fewer, 2 at least."""
+        if rng.random() < self._short_seq_prob:
+            return 2 + below(rng, self._max_num_tokens - 1)
+        return self._max_num_tokens
+
+
+class PairMaker(_Maker):
     """Cuts documents into sentence pairs, B being drawn from another document half the time.
 
     The frame is that of google-research/bert: consecutive sentences are taken until they fill an
@@ -59,9 +74,7 @@ class PairMaker:
     """
 
     def __init__(self, documents: Documents, *, max_num_tokens: int, short_seq_prob: float) -> None:
-        self._documents = documents
-        self._max_num_tokens = max_num_tokens
-        self._short_seq_prob = short_seq_prob
+        super().__init__(documents, max_num_tokens=max_num_tokens, short_seq_prob=short_seq_prob)
         lengths = [len(documents[number]) for number in range(len(documents))]
         self._starts = np.cumsum([0, *lengths])  # of each document, counted in sentences
 
@@ -74,7 +87,7 @@ class PairMaker:
         start = 0
         while start < len(document):
             start = min(start, len(document) - 2)
-            target = draw_target(self._max_num_tokens, self._short_seq_prob, rng)
+            target = self._draw_target(rng)
             end = _end_of_chunk(document, start, target)
             middle = start + 1 + below(rng, end - start - 1)
             a, true_b = document.tokens(start, middle), document.tokens(middle, end)
@@ -91,7 +104,7 @@ class PairMaker:
     def _pair_of_one_sentence(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
         """A document of one sentence has no true B."""
         a = self._documents[number].tokens(0, 1)
-        target = draw_target(self._max_num_tokens, self._short_seq_prob, rng)
+        target = self._draw_target(rng)
         num_tokens = max(1, target - len(a))
         b = self._random_b(number, num_tokens, fill=True, unlike=a[:0], rng=rng)
         assert b is not None, "every sentence is unlike an empty one"
@@ -133,7 +146,7 @@ class PairMaker:
         return self._documents[other], int(sentence - self._starts[other])
 
 
-class OrderMaker:
+class OrderMaker(_Maker):
     """Cuts documents into pairs for sentence-order prediction (Lan et al., "ALBERT", 2020).
 
     A and B are consecutive, and swapped half the time; `next_sentence_label` is 1 for those. Runs
@@ -145,11 +158,6 @@ class OrderMaker:
         max_num_tokens: of A and B together, without [CLS] and [SEP]; 2 or more.
         short_seq_prob: share of the pairs that aim at fewer tokens.
     """
-
-    def __init__(self, documents: Documents, *, max_num_tokens: int, short_seq_prob: float) -> None:
-        self._documents = documents
-        self._max_num_tokens = max_num_tokens
-        self._short_seq_prob = short_seq_prob
 
     def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
         """The pairs of one document in one pass; `rng` decides everything that is random."""
@@ -163,7 +171,7 @@ class OrderMaker:
         start = 0
         while start < len(document):
             start = min(start, len(document) - 2)
-            target = draw_target(self._max_num_tokens, self._short_seq_prob, rng)
+            target = self._draw_target(rng)
             end = _end_of_chunk(document, start, target)
             middle = start + 1 + below(rng, end - start - 1)
             yield self._pair(document.tokens(start, middle), document.tokens(middle, end), rng)
@@ -174,7 +182,7 @@ class OrderMaker:
         return Pair(b, a, RANDOM) if rng.random() < 0.5 else Pair(a, b, IS_NEXT)
 
 
-class SegmentMaker:
+class SegmentMaker(_Maker):
     """Cuts documents into single segments, as long as they may be, no token left out.
 
     Args:
@@ -183,27 +191,15 @@ class SegmentMaker:
         short_seq_prob: share of the segments that aim at fewer tokens.
     """
 
-    def __init__(self, documents: Documents, *, max_num_tokens: int, short_seq_prob: float) -> None:
-        self._documents = documents
-        self._max_num_tokens = max_num_tokens
-        self._short_seq_prob = short_seq_prob
-
     def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
         """The segments of one document in one pass, as pairs without a B."""
         document = self._documents[number]
         tokens = document.tokens(0, len(document))
         start = 0
         while start < len(tokens):
-            end = start + draw_target(self._max_num_tokens, self._short_seq_prob, rng)
+            end = start + self._draw_target(rng)
             yield Pair(tokens[start:end], tokens[:0], NO_PAIR)
             start = end
-
-
-def draw_target(max_num_tokens: int, short_seq_prob: float, rng: np.random.Generator) -> int:
-    """How many tokens an example aims at: all it may have, or sometimes fewer, 2 at least."""
-    if rng.random() < short_seq_prob:
-        return 2 + below(rng, max_num_tokens - 1)
-    return max_num_tokens
 
 
 def _end_of_chunk(document: Document, start: int, target: int) -> int:
