@@ -116,6 +116,7 @@ def _rows_by_split(manifest: Mapping[str, Any]) -> list[tuple[str, ...]]:
         share("  tokens to predict", manifest["masked_tokens"], manifest["example_tokens"]),
         ("    a sequence", *masked),
         share("  slots filled", manifest["example_tokens"], slots),
+        ("  sentences truncated", *map(percent, newer("truncated_share"))),
     ]
 
 

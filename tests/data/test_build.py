@@ -12,7 +12,6 @@ from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.data import tokenizer
 from bertpt.data.build import build_data, split_documents
 from bertpt.data.dataset import DataFolder
-from bertpt.data.pairs import Pair, join
 from bertpt.errors import InputError, OutputError
 
 VOCAB = [*("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), *"abcdefgh", "."]
@@ -339,9 +338,3 @@ def test_googles_sample_text_gives_sound_examples(shared, tmp_path):
     assert ours == pytest.approx(google["tokens"] / google["instances"], rel=0.1)
     share = manifest["masked_tokens"]["train"] / manifest["example_tokens"]["train"]
     assert share == pytest.approx(google["masked"] / google["tokens"], abs=0.01)
-
-
-def test_joining_puts_cls_and_sep_in_place(make):
-    vocabulary = make(TWO).tokenizer
-    pair = Pair(np.array([5, 6]), np.array([7]), 0)
-    assert join(pair, vocabulary).tolist() == [CLS, 5, 6, SEP, 7, SEP]

@@ -4,6 +4,7 @@ import gzip
 import random
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import tokenizers
 from hypothesis import given
@@ -39,7 +40,7 @@ def tokenizer_of(*, lowercase=True, strip_accents=True):
 
 
 def assert_same(chunks, tokens, texts):
-    ids, lengths = chunks.encode(texts)
+    ids, lengths = chunks.encode(pa.array(texts, pa.string()))
     expected = tokens.encode_batch(texts)
     assert lengths.tolist() == [len(one) for one in expected]
     assert ids.tolist() == [i for one in expected for i in one]

@@ -1,10 +1,11 @@
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bertpt.data.documents import Document, DocumentWriter
+from bertpt.data.documents import DocumentWriter, StoredDocuments
 
 
 @pytest.fixture(params=[1, 2, 3, 100], ids=lambda n: f"{n} at a time")
@@ -27,24 +28,26 @@ def stored(tmp_path, request):
     return writer.finish()
 
 
-def spelled(document):
-    return [sentence.tolist() for sentence in document]
+def spelled(documents, number):
+    ends = documents.ends(number).tolist()
+    return [documents.tokens[start:end].tolist() for start, end in pairwise(ends)]
 
 
 def test_what_was_written_is_read_back(stored):
     assert len(stored) == 3
-    assert spelled(stored[0]) == [[5, 6], [7]]
-    assert spelled(stored[2]) == [[9, 9, 65_535], [5], [5, 6]]
+    assert spelled(stored, 0) == [[5, 6], [7]]
+    assert spelled(stored, 2) == [[9, 9, 65_535], [5], [5, 6]]
 
 
-def test_sentences_of_a_document_are_joined_without_those_around(stored):
-    assert stored[2].tokens(1, 3).tolist() == [5, 5, 6]
-    assert len(stored[1]) == 1
+def test_sentences_of_a_document_lie_side_by_side(stored):
+    _, first, _, last = stored.ends(2)
+    assert stored.tokens[first:last].tolist() == [5, 5, 6]
+    assert stored.lengths.tolist() == [2, 1, 3]
 
 
 def test_a_part_counts_only_its_documents(stored):
     part = stored.part(np.array([2, 0]))
-    assert spelled(part[1]) == [[5, 6], [7]]
+    assert spelled(part, 1) == [[5, 6], [7]]
     assert (len(part), part.num_sentences, part.num_tokens) == (2, 5, 9)
     assert stored.num_single_sentences == 1
     assert part.num_single_sentences == 0
@@ -70,12 +73,12 @@ def test_reading_takes_no_memory_once_it_is_let_go_of(tmp_path):
     writer.add(ids, np.array([len(ids)]), np.array([True]))
     stored = writer.finish().part(np.array([0]))
     before = resident_megabytes()
-    total = int(stored[0].tokens(0, 1).sum(dtype=np.int64))
+    total = int(stored.tokens.sum(dtype=np.int64))
     read = resident_megabytes()
     stored.release()
     assert read - before > 80
     assert resident_megabytes() - before < 10
-    assert int(stored[0].tokens(0, 1).sum(dtype=np.int64)) == total == int(ids.sum())
+    assert int(stored.tokens.sum(dtype=np.int64)) == total == int(ids.sum())
 
 
 def test_no_document_at_all_is_no_error(tmp_path):
@@ -83,5 +86,6 @@ def test_no_document_at_all_is_no_error(tmp_path):
     assert (len(stored), stored.num_tokens, stored.num_sentences) == (0, 0, 0)
 
 
-def test_a_document_can_be_made_of_lists():
-    assert spelled(Document.of([[1, 2], [3]])) == [[1, 2], [3]]
+def test_documents_can_be_made_of_lists():
+    documents = StoredDocuments.of([[[1, 2], [3]], [[4, 5, 6]]])
+    assert [spelled(documents, number) for number in range(2)] == [[[1, 2], [3]], [[4, 5, 6]]]

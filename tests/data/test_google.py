@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bertpt.data import tokenizer
 from bertpt.data.corpus import Corpus
-from bertpt.data.documents import Document
+from bertpt.data.documents import StoredDocuments
 from bertpt.data.google import google_examples
 from bertpt.data.pairs import IS_NEXT, RANDOM
 from bertpt.data.tokenizer import SPECIAL_TOKENS
@@ -36,10 +36,14 @@ SETTINGS = {
 def instances(texts, *, vocab=VOCAB, scratch=None, **settings):
     """The examples of documents given as lists of sentences, which are lists of tokens."""
     vocabulary = tokenizer.from_vocab(vocab, lowercase=False, strip_accents=False)
-    documents = [Document.of([[vocab.index(t) for t in s] for s in text]) for text in texts]
+    documents = stored(texts, vocab)
     scratch = scratch or Path(tempfile.gettempdir())
     settings = SETTINGS | settings
     return list(google_examples(documents, vocabulary=vocabulary, scratch=scratch, **settings))
+
+
+def stored(texts, vocab):
+    return StoredDocuments.of([[[vocab.index(t) for t in s] for s in text] for text in texts])
 
 
 def row(example):
@@ -75,10 +79,8 @@ RECORDED = {
 def test_the_rows_are_those_that_googles_script_made(shared, tmp_path, dupe_factor, whole_word):
     path = str(shared / "corpora" / "google_sample_text.txt")
     vocabulary = tokenizer.load(shared / "vocab" / "bert-base-uncased.txt")
-    documents = [
-        Document.of(vocabulary.encode_batch(sentences))
-        for sentences in Corpus([path], sentence_per_line=True)
-    ]
+    texts = Corpus([path], sentence_per_line=True)
+    documents = StoredDocuments.of([vocabulary.encode_batch(sentences) for sentences in texts])
     found = google_examples(
         documents,
         seq_len=128,
@@ -353,7 +355,7 @@ def test_the_scratch_folder_is_empty_in_the_end_and_when_left_early(tmp_path):
     assert len(instances(texts, vocab=vocab, scratch=tmp_path)) > 10
     assert list(tmp_path.iterdir()) == []
     vocabulary = tokenizer.from_vocab(vocab, lowercase=False, strip_accents=False)
-    documents = [Document.of([[vocab.index(t) for t in s] for s in text]) for text in texts]
+    documents = stored(texts, vocab)
     left = google_examples(documents, vocabulary=vocabulary, scratch=tmp_path, **SETTINGS)
     next(left)
     left.close()
@@ -362,12 +364,16 @@ def test_the_scratch_folder_is_empty_in_the_end_and_when_left_early(tmp_path):
 
 def test_examples_are_not_kept_in_memory(tmp_path):
     """As arrays of int64 they would take 8 bytes a token, as lists more."""
-    document = Document(np.full(80_000, VOCAB.index("e")), np.arange(0, 80_001, 100))
+    documents = StoredDocuments(
+        np.full(160_000, VOCAB.index("e")),
+        np.arange(0, 160_001, 100),
+        np.array([0, 800, 1600]),
+    )
     vocabulary = tokenizer.from_vocab(VOCAB, lowercase=False, strip_accents=False)
     tracemalloc.start()
     try:
         found = google_examples(
-            [document, document],
+            documents,
             vocabulary=vocabulary,
             scratch=tmp_path,
             **{**SETTINGS, "seq_len": 1000, "short_seq_prob": 0},

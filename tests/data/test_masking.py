@@ -31,6 +31,18 @@ def rng(number=0):
     return generator(0, "test", number)
 
 
+def draw(masks, ids, rng):
+    """The positions to predict in one example, and what the model sees there."""
+    found = masks.draw(ids, np.array([len(ids)]), [masks.draws(len(ids), rng)])
+    assert found.num_masked.tolist() == [len(found.positions)]
+    return found.positions, found.input_ids
+
+
+def num_to_predict(masks, ids):
+    num_candidates = (~masks.never_predicted[ids]).sum()
+    return masks.num_to_predict(np.array([len(ids)]), np.array([num_candidates])).item()
+
+
 def example(a, b):
     return np.array([CLS, *a, SEP, *b, SEP])
 
@@ -50,7 +62,7 @@ any_settings = {
 
 @given(**any_settings)
 def test_positions_are_ascending_and_never_on_cls_sep_or_pad(ids, prob, cap, unit, seed):
-    positions, seen = masking(prob=prob, cap=cap, unit=unit).draw(ids, generator(seed, "test"))
+    positions, seen = draw(masking(prob=prob, cap=cap, unit=unit), ids, generator(seed, "test"))
     assert len(positions) == len(seen) >= 1
     assert (np.diff(positions) > 0).all()
     assert not np.isin(ids[positions], [PAD, CLS, SEP]).any()
@@ -60,7 +72,7 @@ def test_positions_are_ascending_and_never_on_cls_sep_or_pad(ids, prob, cap, uni
 def test_what_the_model_sees_is_mask_an_ordinary_token_or_the_token_itself(
     ids, prob, cap, unit, seed
 ):
-    positions, seen = masking(prob=prob, cap=cap, unit=unit).draw(ids, generator(seed, "test"))
+    positions, seen = draw(masking(prob=prob, cap=cap, unit=unit), ids, generator(seed, "test"))
     assert ((seen == MASK) | (seen >= 5) | (seen == ids[positions])).all()
 
 
@@ -79,13 +91,13 @@ def test_what_the_model_sees_is_mask_an_ordinary_token_or_the_token_itself(
 def test_the_number_to_predict_is_the_share_of_the_example(length, prob, cap, expected):
     ids = example(range(10, 10 + length - 4), [9])
     assert len(ids) == length
-    positions, _ = masking(200, prob=prob, cap=cap).draw(ids, generator(0, "test"))
+    positions, _ = draw(masking(200, prob=prob, cap=cap), ids, generator(0, "test"))
     assert len(positions) == expected
 
 
 def test_four_fifths_become_mask_a_tenth_random_and_a_tenth_stays():
     ids = example([50] * 60, [60] * 60)
-    drawn = [masking().draw(ids, generator(0, "test", i)) for i in range(1500)]
+    drawn = [draw(masking(), ids, generator(0, "test", i)) for i in range(1500)]
     seen = np.concatenate([seen for _, seen in drawn])
     true = np.concatenate([ids[positions] for positions, _ in drawn])
     assert len(seen) > 25_000
@@ -97,7 +109,7 @@ def test_four_fifths_become_mask_a_tenth_random_and_a_tenth_stays():
 
 def test_random_tokens_come_evenly_from_all_ordinary_ones():
     ids = example([7] * 60, [7] * 60)
-    drawn = [masking(12).draw(ids, generator(1, "test", i))[1] for i in range(3000)]
+    drawn = [draw(masking(12), ids, generator(1, "test", i))[1] for i in range(3000)]
     seen = np.concatenate(drawn)
     others = seen[(seen != MASK) & (seen != 7)]
     counts = np.bincount(others, minlength=12)[[5, 6, 8, 9, 10, 11]]
@@ -109,14 +121,14 @@ def test_every_place_is_as_likely_as_another():
     ids = example(range(10, 20), range(20, 30))
     counts = np.zeros(len(ids))
     for i in range(4000):
-        counts[masking().draw(ids, generator(2, "test", i))[0]] += 1
+        counts[draw(masking(), ids, generator(2, "test", i))[0]] += 1
     chosen = counts[~np.isin(ids, [CLS, SEP])]
     assert chosen.min() > 0.85 * chosen.mean()
     assert counts[[0, 11, 22]].sum() == 0
 
 
 def test_a_vocabulary_of_one_word_ends():
-    positions, seen = masking(6).draw(example([5], [5]), generator(0, "test"))
+    positions, seen = draw(masking(6), example([5], [5]), generator(0, "test"))
     assert set(seen) <= {MASK, 5}
     assert len(positions) == 1
 
@@ -124,26 +136,29 @@ def test_a_vocabulary_of_one_word_ends():
 def test_an_unknown_token_may_be_predicted_but_never_replaces_one():
     ids = example([UNK], [UNK])
     for i in range(300):
-        positions, seen = masking(8).draw(ids, generator(3, "test", i))
+        positions, seen = draw(masking(8), ids, generator(3, "test", i))
         assert ids[positions[0]] == UNK
         assert seen[0] in (MASK, 5, 6, 7, UNK)
 
 
-# --------------------------------------------------------------------------------- tokens as ever
+# ------------------------------------------------------------------------------ tokens, one by one
 
 
-def as_it_was(ids, rng, *, vocab_size, prob, cap):
-    """The masking of bertpt 0.1, in plain Python: what it drew must stay what it was."""
+def chosen_by_hand(ids, draws, *, vocab_size, prob, cap):
+    """The masks in plain Python: those drawn first, then what becomes of each."""
+    when, fates, replacements = draws.tolist()
     candidates = [i for i, token in enumerate(ids) if token not in (PAD, CLS, SEP, MASK)]
-    order = np.argsort(rng.random(len(candidates)), kind="stable")
-    wanted = max(1, round(len(ids) * prob))
-    wanted = min(wanted, len(candidates), cap or len(candidates))
-    positions = sorted(candidates[i] for i in order[:wanted])
-    fates = rng.random(wanted)
-    replacements = [5 + int(u * (vocab_size - 5)) for u in rng.random(wanted)]
+    wanted = min(max(1, round(len(ids) * prob)), len(candidates), cap or len(candidates))
+    # Only the first 29 bits of a number tell when; of equal ones the first in the text comes first.
+    order = sorted(candidates, key=lambda i: (int(when[i] * 2**29), i))
+    positions = sorted(order[:wanted])
     seen = [
-        MASK if fate < 0.8 else replacement if fate < 0.8 + 0.1 else ids[position]
-        for position, fate, replacement in zip(positions, fates, replacements, strict=True)
+        MASK
+        if fates[i] < 0.8
+        else 5 + int(replacements[i] * (vocab_size - 5))
+        if fates[i] < 0.8 + 0.1
+        else ids[i]
+        for i in positions
     ]
     return positions, seen
 
@@ -151,19 +166,47 @@ def as_it_was(ids, rng, *, vocab_size, prob, cap):
 @given(
     ids=examples, prob=st.floats(0.001, 1), cap=st.none() | st.integers(1, 9), seed=st.integers(0)
 )
-def test_tokens_are_drawn_bit_for_bit_as_before_there_were_words(ids, prob, cap, seed):
-    old, new = generator(seed, "test"), generator(seed, "test")
-    positions, seen = masking(prob=prob, cap=cap).draw(ids, new)
-    assert (positions.tolist(), seen.tolist()) == as_it_was(
-        ids.tolist(), old, vocab_size=99, prob=prob, cap=cap
+def test_tokens_are_those_chosen_by_hand(ids, prob, cap, seed):
+    masks = masking(prob=prob, cap=cap)
+    draws = masks.draws(len(ids), generator(seed, "test"))
+    found = masks.draw(ids, np.array([len(ids)]), [draws])
+    assert (found.positions.tolist(), found.input_ids.tolist()) == chosen_by_hand(
+        ids.tolist(), draws, vocab_size=99, prob=prob, cap=cap
     )
-    assert old.random() == new.random()  # build-data draws the next pair from the same generator
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@given(some=st.lists(examples, min_size=1, max_size=6), cap=st.none() | st.integers(1, 9))
+def test_examples_are_masked_together_as_each_is_alone(unit, some, cap):
+    masks = masking(unit=unit, cap=cap)
+    draws = [masks.draws(len(ids), rng(number)) for number, ids in enumerate(some)]
+    together = masks.draw(np.concatenate(some), np.array([len(ids) for ids in some]), draws)
+    alone = [draw(masks, ids, rng(number)) for number, ids in enumerate(some)]
+    assert together.num_masked.tolist() == [len(positions) for positions, _ in alone]
+    assert together.positions.tolist() == [i for positions, _ in alone for i in positions]
+    assert together.input_ids.tolist() == [i for _, seen in alone for i in seen]
+
+
+def test_equal_draws_choose_the_first_tokens():
+    ids = example(range(10, 40), range(40, 60))
+    draws = np.full((3, len(ids)), 0.5)
+    found = masking().draw(ids, np.array([len(ids)]), [draws])
+    assert found.positions.tolist() == list(range(1, 9))  # round(53 x 0.15)
+
+
+def test_the_longest_example_there_can_be_is_masked_to_its_end():
+    ids = np.array([CLS, *([9] * 65_533), SEP])
+    draws = np.zeros((3, len(ids)))
+    draws[0] = np.linspace(0.9, 0.1, len(ids))  # the last come first
+    found = masking().draw(ids, np.array([len(ids)]), [draws])
+    assert found.positions[-1] == 65_533
+    assert found.positions[0] == 65_534 - round(65_535 * 0.15)
 
 
 @given(ids=st.builds(example, *[st.lists(st.integers(5, 59), min_size=1)] * 2), seed=st.integers(0))
 def test_where_every_word_is_one_token_words_are_drawn_as_tokens_are(ids, seed):
-    tokens = masking().draw(ids, generator(seed, "test"))
-    words = masking(unit="word").draw(ids, generator(seed, "test"))
+    tokens = draw(masking(), ids, generator(seed, "test"))
+    words = draw(masking(unit="word"), ids, generator(seed, "test"))
     assert np.array_equal(tokens, words)
 
 
@@ -212,7 +255,7 @@ def test_words_are_those_of_tokenizers_in_every_script_and_with_any_prefix(langu
     masks = Masking.of(tokens, BuildConfig(whole_word=True, masked_lm_prob=0.5))
     is_target = np.zeros((200, len(ids)), dtype=bool)
     for i, row in enumerate(is_target):
-        row[masks.draw(ids, generator(i, "test"))[0]] = True
+        row[draw(masks, ids, generator(i, "test"))[0]] = True
     never_apart = (is_target[:, 1:] == is_target[:, :-1]).all(axis=0)
     assert never_apart.tolist() == goes_on.tolist()
 
@@ -246,13 +289,13 @@ def test_a_tokenizer_that_does_not_mark_its_pieces_is_refused_for_words_only():
     for settings in (BuildConfig(whole_word=True), BuildConfig(span=True)):
         with pytest.raises(InputError, match="continuing_subword_prefix is empty"):
             Masking.of(tokens, settings)
-    positions, _ = Masking.of(tokens, BuildConfig()).draw(np.array([CLS, 5, SEP, 6, SEP]), rng())
+    positions, _ = draw(Masking.of(tokens, BuildConfig()), np.array([CLS, 5, SEP, 6, SEP]), rng())
     assert len(positions) == 1
 
 
 def targets(masks, ids, *, draws=200):
     """The different sets of positions in some draws."""
-    return {tuple(masks.draw(ids, rng(i))[0].tolist()) for i in range(draws)}
+    return {tuple(draw(masks, ids, rng(i))[0].tolist()) for i in range(draws)}
 
 
 W, V = (20, 70, 71), (30, 72, 73)  # words of three pieces
@@ -264,7 +307,7 @@ def test_a_word_longer_than_the_share_is_predicted_whole_where_all_are_as_long()
     masks = Masking.of(tokens, BuildConfig(whole_word=True))
     (word,) = tokens.encode_batch(["unaffable"])
     ids = example(word, word)
-    assert masks.num_to_predict(ids) == 1
+    assert num_to_predict(masks, ids) == 1
     assert targets(masks, ids) == {(1, 2, 3), (5, 6, 7)}
     (a_word,) = tokens.encode_batch(["a unaffable"])
     assert targets(masks, example(a_word, word)) == {(1,)}  # the only word of one piece
@@ -273,7 +316,7 @@ def test_a_word_longer_than_the_share_is_predicted_whole_where_all_are_as_long()
 @pytest.mark.parametrize("unit", ["word", "span"])
 def test_the_cap_holds_and_a_word_within_it_comes_before_a_longer_one(unit):
     ids = example([*W, 74], V)  # four pieces and three
-    assert masking(unit=unit).num_to_predict(ids) == 2
+    assert num_to_predict(masking(unit=unit), ids) == 2
     assert targets(masking(unit=unit), ids) == {(1, 2, 3, 4), (6, 7, 8)}
     assert targets(masking(unit=unit, cap=4), ids) == {(1, 2, 3, 4), (6, 7, 8)}
     assert targets(masking(unit=unit, cap=3), ids) == {(6, 7, 8)}
@@ -285,19 +328,19 @@ def test_the_cap_holds_and_a_word_within_it_comes_before_a_longer_one(unit):
 def test_a_segment_cut_in_front_opens_with_a_word_of_its_own(unit):
     ids = example([70, 71], [72])
     assert targets(masking(unit=unit, prob=0.4), ids) == {(1, 2), (4,)}
-    assert masking(unit=unit, prob=0.4).num_to_predict(ids) == 2
+    assert num_to_predict(masking(unit=unit, prob=0.4), ids) == 2
 
 
 @pytest.mark.parametrize("unit", ["word", "span"])
 def test_an_example_with_nothing_to_predict_has_no_targets(unit):
-    positions, seen = masking(unit=unit).draw(np.array([CLS, SEP, SEP]), rng())
+    positions, seen = draw(masking(unit=unit), np.array([CLS, SEP, SEP]), rng())
     assert len(positions) == len(seen) == 0
 
 
 def test_a_word_that_does_not_fit_what_is_left_is_passed_over():
     ids = example([20], [30, 70])  # 5 of the 6 tokens are no [MASK]: 2 to predict
     masks = masking(prob=0.4, unit="word")
-    drawn = [tuple(masks.draw(ids, rng(i))[0]) for i in range(2000)]
+    drawn = [tuple(draw(masks, ids, rng(i))[0]) for i in range(2000)]
     # The first word comes first in half of the orders, and then one token is left for the second.
     assert set(drawn) == {(1,), (3, 4)}
     assert drawn.count((1,)) == pytest.approx(1000, abs=100)
@@ -324,8 +367,8 @@ def words_of(ids):
 )
 def test_words_are_whole_and_as_many_as_fit(ids, prob, unit, seed):
     masks = masking(prob=prob, unit=unit)
-    wanted = masks.num_to_predict(ids)
-    chosen = set(masks.draw(ids, generator(seed, "test"))[0].tolist())
+    wanted = num_to_predict(masks, ids)
+    chosen = set(draw(masks, ids, generator(seed, "test"))[0].tolist())
     words = words_of(ids)
     taken = [word for word in words if chosen.issuperset(word)]
     left = [len(word) for word in words if chosen.isdisjoint(word)]
@@ -341,7 +384,7 @@ def test_words_are_whole_and_as_many_as_fit(ids, prob, unit, seed):
     ids=examples, cap=st.integers(1, 9), unit=st.sampled_from(["word", "span"]), seed=st.integers(0)
 )
 def test_the_cap_splits_a_word_only_where_none_fits_it(ids, cap, unit, seed):
-    chosen = set(masking(cap=cap, unit=unit).draw(ids, generator(seed, "test"))[0].tolist())
+    chosen = set(draw(masking(cap=cap, unit=unit), ids, generator(seed, "test"))[0].tolist())
     words = words_of(ids)
     assert 1 <= len(chosen) <= cap
     if min(map(len, words)) <= cap:
@@ -353,7 +396,7 @@ def test_every_word_is_as_likely_as_another_to_be_the_first_drawn(unit):
     ids = example([20, 70] * 8, [30, 70] * 7)
     counts = np.zeros(len(ids))
     for i in range(6000):
-        counts[masking(prob=0.07, unit=unit).draw(ids, rng(i))[0]] += 1
+        counts[draw(masking(prob=0.07, unit=unit), ids, rng(i))[0]] += 1
     firsts = counts[ids < FIRST_PIECE]
     assert firsts.sum() == 6000  # 33 x 0.07 is 2.3: one word each time
     assert firsts[1:9].tolist() == pytest.approx([400] * 8, abs=80)  # 4 standard deviations
@@ -363,7 +406,7 @@ def test_every_word_is_as_likely_as_another_to_be_the_first_drawn(unit):
 def test_each_piece_of_a_word_is_replaced_or_not_for_itself():
     ids = example([20, 70], [30, 70])
     masks = masking(prob=0.3, unit="word")
-    is_mask = np.array([masks.draw(ids, rng(i))[1] == MASK for i in range(4000)])
+    is_mask = np.array([draw(masks, ids, rng(i))[1] == MASK for i in range(4000)])
     assert is_mask.shape == (4000, 2)
     assert is_mask.all(axis=1).mean() == pytest.approx(0.8 * 0.8, abs=0.03)
     assert is_mask.any(axis=1).mean() == pytest.approx(1 - 0.2 * 0.2, abs=0.015)
@@ -383,7 +426,7 @@ def drawn_spans():
     num_words = 100_000
     ids = example([20, 70] * num_words, [20])
     masks = masking(prob=0.002, unit="span")  # 400 tokens, so about 53 spans
-    positions = [masks.draw(ids, rng(i))[0] for i in range(40)]
+    positions = [draw(masks, ids, rng(i))[0] for i in range(40)]
     spans = [run for some in positions for run in runs(some)]
     assert all(len(run) % 2 == 0 and ids[run[0]] == 20 for run in spans)
     return np.array([run[0] / (2 * num_words) for run in spans]), [len(run) // 2 for run in spans]
@@ -410,7 +453,7 @@ def test_a_span_ends_where_its_segment_does():
     b = range(30, 50)
     masks = masking(prob=0.12, unit="span")  # three tokens
     ids = example([20], b)
-    drawn = [masks.draw(ids, rng(i))[0].tolist() for i in range(4000)]
+    drawn = [draw(masks, ids, rng(i))[0].tolist() for i in range(4000)]
     after_a = [positions for positions in drawn if 1 in positions]
     assert len(after_a) > 150
     # A span over [SEP] would take B's first word in three of four cases. The others get there
@@ -425,7 +468,7 @@ def test_all_of_a_span_is_masked_replaced_or_kept_alike():
     masks = Masking(never_predicted, others, MASK, 0.15, None, "span", np.zeros(200, dtype=bool))
     fates = []
     for i in range(1500):
-        positions, seen = masks.draw(ids, rng(i))
+        positions, seen = draw(masks, ids, rng(i))
         kinds = np.where(seen == MASK, "mask", np.where(seen >= 100, "random", "kept"))
         true = ids[positions]
         assert (seen[kinds == "kept"] == true[kinds == "kept"]).all()
@@ -442,7 +485,7 @@ def test_a_replaced_span_is_replaced_by_different_tokens():
     masks = masking(60, unit="span")
     replaced = []
     for i in range(100):
-        positions, seen = masks.draw(ids, rng(i))
+        positions, seen = draw(masks, ids, rng(i))
         for run in runs(positions):
             tokens = seen[np.isin(positions, run)]
             if len(run) > 3 and MASK not in tokens and (tokens != 7).any():
@@ -462,6 +505,6 @@ def test_the_settings_ask_for_spans_of_whole_words():
     for positions in targets(spans, ids):
         assert all(set(word) <= set(positions) or not set(word) & set(positions) for word in words)
     for i in range(200):
-        positions, seen = spans.draw(ids, rng(i))
+        positions, seen = draw(spans, ids, rng(i))
         for run in runs(positions):
             assert len(set(seen[np.isin(positions, run)] == MASK)) == 1

@@ -1,30 +1,53 @@
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertpt.data.documents import Document
-from bertpt.data.pairs import IS_NEXT, RANDOM, PairMaker, truncate_pair
+from bertpt.data import tokenizer
+from bertpt.data.documents import StoredDocuments
+from bertpt.data.pairs import (
+    IS_NEXT,
+    NO_PAIR,
+    RANDOM,
+    Pair,
+    PairMaker,
+    count_sentences,
+    join,
+    num_heads,
+    truncate_pair,
+)
 from bertpt.rng import generator
 
 
 def corpus(*documents):
     """Documents given by the lengths of their sentences; every token in them is another number."""
     numbers = iter(range(5, 10**9))
-    return [
-        Document.of([[next(numbers) for _ in range(n)] for n in lengths]) for lengths in documents
-    ]
+    return StoredDocuments.of(
+        [[[next(numbers) for _ in range(n)] for n in lengths] for lengths in documents]
+    )
 
 
 def pairs(documents, index=0, *, max_num_tokens=20, short_seq_prob=0.1, seed=0):
+    """Pairs of a document cut to fit: the ids of A, those of B, and the label."""
     maker = PairMaker(documents, max_num_tokens=max_num_tokens, short_seq_prob=short_seq_prob)
-    return list(maker.pairs(index, generator(seed, "test", index)))
+    rng = generator(seed, "test", index)
+    return [
+        segments(truncate_pair(pair, max_num_tokens, rng), documents)
+        for pair in maker.pairs(index, rng)
+    ]
 
 
-def numbers(document):
-    return set(document.tokens(0, len(document)).tolist())
+def segments(pair, documents):
+    a_start, a_end, b_start, b_end, label = pair
+    return documents.tokens[a_start:a_end], documents.tokens[b_start:b_end], label
+
+
+def numbers(documents, index):
+    start, *_, end = documents.ends(index)
+    return set(documents.tokens[start:end].tolist())
 
 
 corpora = st.lists(
@@ -37,7 +60,7 @@ corpora = st.lists(
 )
 def test_every_pair_keeps_the_rules(documents, max_num_tokens, short, seed):
     for index in range(len(documents)):
-        own = numbers(documents[index])
+        own = numbers(documents, index)
         for a, b, label in pairs(
             documents, index, max_num_tokens=max_num_tokens, short_seq_prob=short, seed=seed
         ):
@@ -52,9 +75,8 @@ def test_every_pair_keeps_the_rules(documents, max_num_tokens, short, seed):
                 assert b[0] > a[-1]
             else:
                 assert not set(b.tolist()) & own
-                assert (
-                    len({i for i, d in enumerate(documents) if numbers(d) & set(b.tolist())}) == 1
-                )
+                of = [i for i in range(len(documents)) if numbers(documents, i) & set(b.tolist())]
+                assert len(of) == 1
 
 
 @given(documents=corpora, seed=st.integers(0))
@@ -62,7 +84,7 @@ def test_no_sentence_is_left_unused_where_nothing_is_cut(documents, seed):
     used = set()
     for a, b, label in pairs(documents, max_num_tokens=10_000, seed=seed):
         used |= set(a.tolist()) | (set(b.tolist()) if label == IS_NEXT else set())
-    assert used == numbers(documents[0])
+    assert used == numbers(documents, 0)
 
 
 def test_a_true_pair_of_two_sentences_is_those_sentences():
@@ -88,10 +110,10 @@ def test_sentences_are_taken_until_they_fill_the_example():
 def test_the_labels_are_even_wherever_documents_have_two_sentences():
     documents = corpus([7, 9], [3, 4, 5], [30, 2], [6] * 40, [1, 1], [15] * 7)
     labels = Counter(
-        pair.next_sentence_label
+        label
         for seed in range(600)
         for index in range(len(documents))
-        for pair in pairs(documents, index, seed=seed)
+        for _, _, label in pairs(documents, index, seed=seed)
     )
     assert labels[RANDOM] / labels.total() == pytest.approx(0.5, abs=0.015)
 
@@ -103,8 +125,7 @@ def test_a_document_of_one_sentence_gives_random_pairs_only():
 
 
 def test_the_true_continuation_in_a_copy_of_the_document_is_never_called_random():
-    document = Document.of([[5, 6], [7, 8, 9], [10]])
-    copies = [document, document, document]
+    copies = StoredDocuments.of([[[5, 6], [7, 8, 9], [10]]] * 3)
     for seed in range(300):
         for a, b, label in pairs(copies, max_num_tokens=50, seed=seed):
             follows = b[0] == a[-1] + 1
@@ -112,8 +133,8 @@ def test_the_true_continuation_in_a_copy_of_the_document_is_never_called_random(
 
 
 def test_copies_of_one_sentence_give_no_pair_that_is_wrongly_labelled():
-    same = Document.of([[5, 6]] * 3)
-    labels = {label for seed in range(50) for _, _, label in pairs([same, same], seed=seed)}
+    same = StoredDocuments.of([[[5, 6]] * 3] * 2)
+    labels = {label for seed in range(50) for _, _, label in pairs(same, seed=seed)}
     assert labels == {IS_NEXT}
 
 
@@ -139,41 +160,94 @@ def test_short_pairs_are_drawn_as_often_as_asked():
 
 def test_a_document_of_a_million_sentences_is_cut_in_linear_time():
     """A list copied for each pair would make this 30,000 times a million."""
-    ends = np.arange(1_000_001)
-    big = Document(np.arange(5, 1_000_005), ends)
-    num_pairs = len(pairs([big, big], max_num_tokens=125))
+    ends = np.arange(2_000_001)
+    big = StoredDocuments(np.arange(5, 2_000_005), ends, np.array([0, 1_000_000, 2_000_000]))
+    num_pairs = len(pairs(big, max_num_tokens=125))
     assert num_pairs > 8000
 
 
 # ------------------------------------------------------------------------------------ truncation
 
 
+def truncated(num_a, num_b, max_num_tokens, seed=0):
+    """A and B of numbers from 0 and from 1000 on, cut."""
+    pair = Pair(0, num_a, 1000, 1000 + num_b, RANDOM)
+    cut = truncate_pair(pair, max_num_tokens, generator(seed, "test"))
+    assert cut.next_sentence_label == RANDOM
+    return range(cut.a_start, cut.a_end), range(cut.b_start, cut.b_end)
+
+
 def test_the_longer_segment_loses_tokens_first():
-    a, b = truncate_pair(np.arange(30), np.arange(100, 104), 10, generator(0, "test"))
+    a, b = truncated(30, 4, 10)
     assert len(a) == 6
-    assert b.tolist() == [100, 101, 102, 103]
+    assert list(b) == [1000, 1001, 1002, 1003]
 
 
 def test_equal_segments_lose_tokens_in_turn_b_first():
     """As google-research/bert: `trunc_tokens = tokens_a if len(a) > len(b) else tokens_b`."""
-    a, b = truncate_pair(np.arange(10), np.arange(10), 17, generator(0, "test"))
+    a, b = truncated(10, 10, 17)
     assert (len(a), len(b)) == (9, 8)
 
 
-@given(n=st.integers(1, 60), m=st.integers(1, 60), limit=st.integers(2, 130), seed=st.integers(0))
+@given(n=st.integers(1, 300), m=st.integers(1, 300), limit=st.integers(2, 620), seed=st.integers(0))
 def test_truncation_leaves_the_lengths_of_googles_loop(n, m, limit, seed):
     left = [n, m]
     while sum(left) > limit:
         left[0 if left[0] > left[1] else 1] -= 1
-    a, b = truncate_pair(np.arange(n), np.arange(m), limit, generator(seed, "test"))
+    a, b = truncated(n, m, limit, seed)
     assert [len(a), len(b)] == left
-    assert (np.diff(a) == 1).all()
-    assert (np.diff(b) == 1).all()
+    assert 0 <= a.start < a.stop <= n
+    assert 1000 <= b.start < b.stop <= 1000 + m
 
 
 def test_front_and_back_are_cut_alike():
-    starts = [
-        truncate_pair(np.arange(40), np.arange(4), 24, generator(i, "test"))[0][0]
-        for i in range(500)
-    ]
+    starts = [truncated(40, 4, 24, seed)[0].start for seed in range(500)]
     assert np.mean(starts) == pytest.approx(10, abs=0.4)  # half of the 20 tokens cut
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 52, 53, 54, 106, 200])
+def test_the_heads_of_fair_coins_have_their_mean_and_spread(count):
+    rng = generator(0, "test", count)
+    heads = np.array([num_heads(count, rng) for _ in range(3000)])
+    assert 0 <= heads.min() <= heads.max() <= count
+    spread = (count / 4) ** 0.5  # of a binomial distribution
+    assert heads.mean() == pytest.approx(count / 2, abs=4 * spread / 3000**0.5)
+    assert heads.std() == pytest.approx(spread, rel=0.08)
+
+
+# ------------------------------------------------------------------------------- pairs to examples
+
+
+def test_joining_puts_cls_and_sep_in_place():
+    vocabulary = tokenizer.from_vocab(
+        ["[SEP]", *"abc", "[CLS]", "[PAD]", "[UNK]", "[MASK]"], lowercase=True, strip_accents=True
+    )
+    pairs = [Pair(0, 2, 5, 6, RANDOM), Pair(3, 4, 4, 4, NO_PAIR), Pair(1, 2, 2, 5, IS_NEXT)]
+    joined = join(pairs, np.array([50, 51, 52, 53, 54, 55], dtype=np.uint16), vocabulary)
+    assert joined.input_ids.tolist() == [
+        *(4, 50, 51, 0, 55, 0),
+        *(4, 53, 0),
+        *(4, 51, 0, 52, 53, 54, 0),
+    ]
+    assert joined.input_ids.dtype == np.uint16
+    assert joined.num_tokens.tolist() == [6, 3, 7] == [pair.num_tokens for pair in pairs]
+    assert joined.b_starts.tolist() == [4, 3, 3]
+
+
+@given(documents=corpora, max_num_tokens=st.integers(2, 40), seed=st.integers(0))
+def test_truncated_sentences_are_those_that_lack_tokens(documents, max_num_tokens, seed):
+    maker = PairMaker(documents, max_num_tokens=max_num_tokens, short_seq_prob=0.3)
+    rng = generator(seed, "test")
+    wholes = list(maker.pairs(0, rng))
+    cut = [truncate_pair(whole, max_num_tokens, rng) for whole in wholes]
+    sentences = [
+        set(range(start, end)) for start, end in pairwise(documents.sentence_ends.tolist())
+    ]
+    num_sentences = num_truncated = 0
+    for whole, pair in zip(wholes, cut, strict=True):
+        for slot in (0, 2):
+            before, after = (set(range(one[slot], one[slot + 1])) for one in (whole, pair))
+            inside = [sentence for sentence in sentences if sentence <= before]
+            num_sentences += len(inside)
+            num_truncated += sum(not sentence <= after for sentence in inside)
+    assert count_sentences(wholes, cut, documents.sentence_ends) == (num_sentences, num_truncated)

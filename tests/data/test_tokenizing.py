@@ -7,7 +7,7 @@ import pytest
 
 from bertpt.data import tokenizing, workers
 from bertpt.data.tokenizer import from_vocab
-from bertpt.data.tokenizing import text_counts, tokenize
+from bertpt.data.tokenizing import tokenize
 from bertpt.data.workers import Workers
 from bertpt.progress import Progress
 
@@ -23,15 +23,14 @@ def count(tmp_path):
 
     def count(documents, number=1, dtype=UINT16):
         with Workers(number) as pool:
-            tokenize(
+            return tokenize(
                 documents,
                 tmp_path / "tokenizer",
                 tmp_path,
                 dtype,
                 workers=pool,
                 progress=Progress(quiet=True),
-            )
-        return text_counts(tmp_path)
+            )[1]
 
     return count
 
@@ -39,6 +38,7 @@ def count(tmp_path):
 def test_the_counts_are_those_of_a_count_by_hand(count):
     assert count([["a b .", "c d"], ["a b .", "c d"], ["e f g", "a b .", "h"]]) == {
         "characters": 5 + 3 + 5 + 3 + 5 + 5 + 1,
+        "empty_sentences": 0,
         "duplicate_sentences": 3,
         "duplicate_documents": 1,
         "longest_document": 3,
@@ -92,6 +92,7 @@ def test_the_counts_do_not_depend_on_who_counts(count, documents, monkeypatch, n
     sentences = [sentence for document in documents for sentence in document]
     assert count(documents, number) == {
         "characters": sum(len(sentence) for sentence in sentences),
+        "empty_sentences": 0,
         "duplicate_sentences": len(sentences) - len(set(sentences)),
         "duplicate_documents": len(documents) - len(set(map(tuple, documents))),
         "longest_document": 6,

@@ -8,12 +8,13 @@ import random
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.data import pairing, tokenizing, workers
 from bertpt.data.build import build_data
-from bertpt.data.workers import TASKS_AHEAD, TASKS_ALONE, Workers, num_cores
+from bertpt.data.workers import RESULTS_KEPT, TASKS_ALONE, Workers, num_cores
 from bertpt.errors import BertptError
 
 
@@ -28,7 +29,7 @@ def test_results_come_in_the_order_of_the_tasks(number, num_tasks):
 def test_a_few_tasks_start_no_process(monkeypatch):
     monkeypatch.setattr(workers, "ProcessPoolExecutor", None)
     with Workers(8) as pool:
-        assert list(pool.map(operator.neg, range(TASKS_ALONE))) == [0, -1, -2]
+        assert list(pool.map(operator.neg, range(TASKS_ALONE))) == [-n for n in range(TASKS_ALONE)]
 
 
 def test_tasks_are_read_only_as_needed():
@@ -41,7 +42,7 @@ def test_tasks_are_read_only_as_needed():
 
     with Workers(2) as pool:
         for done, _ in enumerate(pool.map(operator.neg, tasks()), start=1):
-            assert len(read) <= done + 2 * TASKS_AHEAD + TASKS_ALONE
+            assert len(read) <= done + max(2 * RESULTS_KEPT, TASKS_ALONE)
     assert len(read) == 100
 
 
@@ -53,8 +54,14 @@ def test_an_error_in_a_worker_is_raised_here():
 def test_a_worker_that_dies_ends_the_work_in_seconds(monkeypatch):
     monkeypatch.setattr(workers, "TASKS_ALONE", 0)
     started = time.monotonic()
+
+    def work_and_kill(pool):
+        for _ in pool.map(time.sleep, [0.05] * 1000):
+            for number in pool._pool._processes:
+                psutil.Process(number).kill()
+
     with Workers(2) as pool, pytest.raises(BertptError, match="a worker process died"):
-        list(pool.map(os._exit, range(3, 20)))
+        work_and_kill(pool)
     assert time.monotonic() - started < 30
 
 

@@ -112,15 +112,32 @@ class TrainingExamples:
         if self._masking is None:
             return examples
         epoch = step // self.steps_per_epoch
-        return [
-            example._replace(masked_positions=positions, masked_input_ids=seen)
+        draws = [
+            self._masking.draws(
+                len(example.input_ids), generator(self._seed, "masks", epoch, int(row))
+            )
             for row, example in zip(rows, examples, strict=True)
-            for positions, seen in [
-                self._masking.draw(
-                    example.input_ids, generator(self._seed, "masks", epoch, int(row))
-                )
-            ]
         ]
+        return _remasked(examples, self._masking, draws)
+
+
+def _remasked(
+    examples: Sequence[Example], masking: "Masking", draws: Sequence[np.ndarray]
+) -> list[Example]:
+    """The examples with other masks: those that some draws of `masking.draws` give."""
+    num_tokens = np.array([len(example.input_ids) for example in examples])
+    ids = np.concatenate([example.input_ids for example in examples])
+    masks = masking.draw(ids, num_tokens, draws)
+    stops = masks.num_masked.cumsum()[:-1]
+    return [
+        example._replace(masked_positions=positions, masked_input_ids=seen)
+        for example, positions, seen in zip(
+            examples,
+            np.split(masks.positions, stops),
+            np.split(masks.input_ids, stops),
+            strict=True,
+        )
+    ]
 
 
 def in_order(

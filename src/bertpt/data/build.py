@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,12 +14,12 @@ from bertpt import files
 from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.data import dataset, tokenizer, wordpiece
 from bertpt.data.corpus import Corpus
-from bertpt.data.dataset import SplitWriter
 from bertpt.data.example import token_dtype
 from bertpt.data.masking import Masking
 from bertpt.data.pairing import Split, make_rows
 from bertpt.data.pairs import IS_NEXT, RANDOM
 from bertpt.data.report import counts_by_split, derived_counts, find_warnings
+from bertpt.data.shards import SplitWriter
 from bertpt.data.tokenizer import Tokenizer
 from bertpt.data.tokenizing import tokenize
 from bertpt.data.workers import Workers
@@ -87,7 +87,7 @@ def build_data(
         Masking.of(vocabulary, config)  # which refuses what it cannot mask, before the work
         vocabulary.save(work / "tokenizer")
         dtype = token_dtype(len(vocabulary.vocab))
-        stored, num_empty = tokenize(
+        stored, text_counts = tokenize(
             documents, work / "tokenizer", Path(scratch), dtype, workers=pool, progress=progress
         )
         _require_documents(len(stored), corpus, config.objective)
@@ -103,10 +103,10 @@ def build_data(
             for name, split in splits.items()
         }
         counts = {
-            **counts_by_split(parts, written),
+            **counts_by_split(parts, {name: split.counts for name, split in written.items()}),
+            **text_counts,
             "unknown_tokens": int(token_counts[vocabulary.unk_id]),
             "single_sentence_documents": stored.num_single_sentences,
-            "empty_sentences": num_empty,
             "replaced_lines": corpus.num_replaced_lines,
             "nul_lines": corpus.num_nul_lines,
             "surrogate_rows": corpus.num_surrogate_rows,
@@ -115,7 +115,13 @@ def build_data(
             "json_like_files": corpus.num_json_like_files,
             "repeated_files": corpus.num_repeated_files,
         }
-        counts |= derived_counts(work, Path(scratch), counts, vocabulary, config)
+        counts |= derived_counts(
+            counts,
+            token_counts=token_counts,
+            lengths={name: split.lengths for name, split in written.items()},
+            vocabulary=vocabulary,
+            config=config,
+        )
         manifest: dict[str, Any] = {
             "format": dataset.FORMAT,
             "format_version": dataset.FORMAT_VERSION,
@@ -127,7 +133,7 @@ def build_data(
             "vocab_size": len(vocabulary.vocab),
             **counts,
             "warnings": find_warnings(counts, vocabulary, config, learned),
-            "shards": [shard for split in written.values() for shard in split["shards"]],
+            "shards": [shard for split in written.values() for shard in split.shards],
         }
         files.write_json(work / "manifest.json", manifest)
     for warning in manifest["warnings"]:
@@ -205,26 +211,45 @@ def _split_files(num_documents: int, config: BuildConfig, folder: Path) -> dict[
     return paths
 
 
+class _Written(NamedTuple):
+    """What was written of a split.
+
+    Attributes:
+        shards: file, examples and SHA-256 of each.
+        counts: of examples, labels, tokens and sentences in them.
+        lengths: how many examples have each number of tokens, from 0 to `seq_len`.
+    """
+
+    shards: list[dict[str, Any]]
+    counts: dict[str, Any]
+    lengths: np.ndarray
+
+
 def _write_split(
     folder: Path, split: Split, workers: Workers, *, vocabulary: Tokenizer, progress: Progress
-) -> dict[str, Any]:
+) -> _Written:
     labels: Counter[int] = Counter()
-    num_tokens = num_masked = 0
+    lengths = np.zeros(split.config.seq_len + 1, dtype=np.int64)
+    num_masked = num_sentences = num_truncated = 0
     total = len(split.documents()) * split.config.dupe_factor
     with (
         closing(SplitWriter(folder, vocab_size=len(vocabulary.vocab))) as writer,
         progress.bar(f"pairing {folder.name}", unit="document", total=total) as bar,
     ):
-        for rows in make_rows(split, workers, on_documents=bar.update):
-            writer.extend(rows)
-            labels.update(rows.next_sentence_labels.tolist())
-            num_tokens += len(rows.input_ids)
-            num_masked += len(rows.masked_positions)
+        for made in make_rows(split, workers, on_documents=bar.update):
+            writer.extend(made.rows)
+            labels.update(made.rows.next_sentence_labels.tolist())
+            lengths += np.bincount(made.rows.num_tokens, minlength=len(lengths))
+            num_masked += len(made.rows.masked_positions)
+            num_sentences += made.num_sentences
+            num_truncated += made.num_truncated
         shards = writer.finish()
-    return {
+    counts = {
         "examples": labels.total(),
         "label_counts": {"is_next": labels[IS_NEXT], "random": labels[RANDOM]},
-        "example_tokens": num_tokens,
+        "example_tokens": int(lengths @ np.arange(len(lengths))),
         "masked_tokens": num_masked,
-        "shards": shards,
+        "paired_sentences": num_sentences,
+        "truncated_sentences": num_truncated,
     }
+    return _Written(shards, counts, lengths)

@@ -5,116 +5,24 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import datasets
 import numpy as np
 import pyarrow as pa
 
 from bertpt import files
 from bertpt.config import BuildConfig
 from bertpt.data import tokenizer
-from bertpt.data.example import Example, Rows, token_dtype
+from bertpt.data.example import Example
 from bertpt.data.masking import Masking
 from bertpt.errors import InputError, MismatchError
+
+if TYPE_CHECKING:
+    import datasets
 
 FORMAT = "bertpt-data"
 FORMAT_VERSION = 1
 REQUIRED = ("format_version", "settings", "tokenizer_sha256", "vocab_size", "examples", "shards")
-EXAMPLES_PER_BATCH = 4096
-EXAMPLES_PER_SHARD = 1 << 20
-
-
-# --------------------------------------------------------------------------------------- writing
-
-
-class SplitWriter:
-    """Writes examples into the Arrow shards of one split, a batch of them in memory at a time."""
-
-    def __init__(self, folder: Path, *, vocab_size: int) -> None:
-        folder.mkdir()
-        self._folder = folder
-        self._ids = token_dtype(vocab_size)
-        ids = datasets.List(datasets.Value(self._ids.name))
-        self._features = datasets.Features(
-            {
-                "input_ids": ids,
-                "b_start": datasets.Value("int32"),
-                "next_sentence_label": datasets.Value("int8"),
-                "masked_positions": datasets.List(datasets.Value("uint16")),
-                "masked_input_ids": ids,
-            }
-        )
-        self._waiting = Rows.of([], self._ids)
-        self._shards: list[int] = []  # examples in each
-        self._writer: Any = None
-
-    def extend(self, rows: Rows) -> None:
-        """Adds examples; how many come at a time does not show in the files."""
-        rows = Rows.joined([self._waiting, rows])
-        full = len(rows) - len(rows) % EXAMPLES_PER_BATCH
-        for start in range(0, full, EXAMPLES_PER_BATCH):
-            self._write_batch(rows.part(start, start + EXAMPLES_PER_BATCH))
-        self._waiting = rows.part(full, len(rows))
-
-    def _path(self, shard: int) -> Path:
-        return self._folder / f"data-{shard:05d}.arrow"
-
-    def _write_batch(self, rows: Rows) -> None:
-        if self._writer is None:
-            path = self._path(len(self._shards))
-            self._writer = pa.ipc.new_stream(str(path), self._features.arrow_schema)
-            self._shards.append(0)
-        arrays = [
-            _lists(rows.input_ids, rows.num_tokens),
-            pa.array(rows.b_starts),
-            pa.array(rows.next_sentence_labels),
-            _lists(rows.masked_positions, rows.num_masked),
-            _lists(rows.masked_input_ids, rows.num_masked),
-        ]
-        self._writer.write_batch(pa.record_batch(arrays, schema=self._features.arrow_schema))
-        self._shards[-1] += len(rows)
-        if self._shards[-1] >= EXAMPLES_PER_SHARD:
-            self.close()
-
-    def close(self) -> None:
-        """Closes the shard being written; harmless when there is none."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-
-    def finish(self) -> list[dict[str, Any]]:
-        """Writes what is left and what `datasets.load_from_disk` needs; tells the shards."""
-        if len(self._waiting) or not self._shards:  # an empty split has a shard all the same
-            self._write_batch(self._waiting)
-        self.close()
-        paths = [self._path(shard) for shard in range(len(self._shards))]
-        digests = [files.sha256(path) for path in paths]
-        files.write_json(self._folder / "dataset_info.json", {"features": self._features.to_dict()})
-        files.write_json(
-            self._folder / "state.json",
-            {
-                "_data_files": [{"filename": path.name} for path in paths],
-                "_fingerprint": digests[0][:16],
-                "_format_columns": None,
-                "_format_kwargs": {},
-                "_format_type": None,
-                "_output_all_columns": False,
-                "_split": None,
-            },
-        )
-        return [
-            {"file": f"{self._folder.name}/{path.name}", "examples": count, "sha256": digest}
-            for path, count, digest in zip(paths, self._shards, digests, strict=True)
-        ]
-
-
-def _lists(values: np.ndarray, lengths: np.ndarray) -> pa.ListArray:
-    offsets = np.concatenate([[0], lengths.cumsum()]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
-
-
-# --------------------------------------------------------------------------------------- reading
 
 
 class Examples:
@@ -124,7 +32,7 @@ class Examples:
         stored: the rows as `datasets` opens them.
     """
 
-    def __init__(self, stored: datasets.Dataset) -> None:
+    def __init__(self, stored: "datasets.Dataset") -> None:
         self.stored = stored
         self._tables = stored.with_format("arrow")
 
@@ -220,6 +128,8 @@ class DataFolder:
         return self._examples[split]
 
     def _open(self, split: str) -> Examples:
+        import datasets  # noqa: PLC0415  takes a second, and who writes a folder needs none of it
+
         for shard in self.manifest["shards"]:
             path = self.path / shard["file"]
             if path.parent.name == split:

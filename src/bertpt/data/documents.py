@@ -3,50 +3,14 @@
 import mmap
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import numpy as np
 
 TOKENS_AT_ONCE = 1 << 20
 TOKENS, SENTENCES, DOCUMENTS = "tokens", "sentence_ends.npy", "document_ends.npy"
-
-
-class Document:
-    """Sentences of token ids, side by side in one array.
-
-    Args:
-        tokens: the array, which may hold more than this document.
-        ends: where the first sentence starts, then where each ends. (sentences + 1,)
-    """
-
-    def __init__(self, tokens: np.ndarray, ends: np.ndarray) -> None:
-        self._tokens = tokens
-        self.ends = ends
-
-    @classmethod
-    def of(cls, sentences: Iterable[Sequence[int]]) -> "Document":
-        """Makes one from lists of ids."""
-        arrays = [np.asarray(sentence, dtype=np.int32) for sentence in sentences]
-        return cls(np.concatenate(arrays), np.cumsum([0, *map(len, arrays)]))
-
-    def __len__(self) -> int:
-        return len(self.ends) - 1
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return (self.tokens(i, i + 1) for i in range(len(self)))
-
-    def tokens(self, start: int, end: int) -> np.ndarray:
-        """The ids of sentences `start` to `end` (exclusive), joined."""
-        return self._tokens[self.ends[start] : self.ends[end]]
-
-
-class Documents(Protocol):
-    """Anything that hands out documents by number; a list of them, too."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, number: int, /) -> Document: ...
 
 
 class DocumentWriter:
@@ -100,8 +64,10 @@ def _extend(numbers: "array[int]", more: np.ndarray) -> None:
 class StoredDocuments:
     """The documents of a `DocumentWriter`, or some of them.
 
+    A run of a document's sentences is a slice of `tokens`, between two of its `ends`.
+
     Args:
-        tokens: all ids.
+        tokens: all ids, one document after another.
         sentence_ends: 0, then where each sentence ends in `tokens`.
         document_ends: 0, then where each document ends in `sentence_ends`.
         numbers: the documents meant, in order; all by default.
@@ -116,11 +82,20 @@ class StoredDocuments:
         numbers: np.ndarray | None = None,
         source: mmap.mmap | None = None,
     ) -> None:
-        self._tokens = tokens
+        self.tokens = tokens
+        self.sentence_ends = sentence_ends
         self._source = source
-        self._sentence_ends = sentence_ends
         self._document_ends = document_ends
         self._numbers = np.arange(len(document_ends) - 1) if numbers is None else numbers
+
+    @classmethod
+    def of(cls, documents: Sequence[Sequence[Sequence[int]]]) -> "StoredDocuments":
+        """Keeps documents, lists of sentences of ids, in memory."""
+        sentences = [sentence for document in documents for sentence in document]
+        tokens = np.array([token for sentence in sentences for token in sentence], dtype=np.int32)
+        return cls(
+            tokens, np.cumsum([0, *map(len, sentences)]), np.cumsum([0, *map(len, documents)])
+        )
 
     @classmethod
     def open(cls, folder: Path, dtype: np.dtype) -> "StoredDocuments":
@@ -144,47 +119,48 @@ class StoredDocuments:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def __getitem__(self, number: int) -> Document:
+    def ends(self, number: int) -> np.ndarray:
+        """Where a document's first sentence begins in `tokens`, then where each of them ends."""
         document = self._numbers[number]
         first, last = self._document_ends[document], self._document_ends[document + 1]
-        return Document(self._tokens, self._sentence_ends[first : last + 1])
+        return self.sentence_ends[first : last + 1]
 
     @property
-    def _lengths(self) -> np.ndarray:
+    def lengths(self) -> np.ndarray:
         """Sentences in each of these documents."""
         return np.diff(self._document_ends)[self._numbers]
 
     @property
     def num_sentences(self) -> int:
         """Sentences in these documents."""
-        return int(self._lengths.sum())
+        return int(self.lengths.sum())
 
     @property
     def num_tokens(self) -> int:
         """Tokens in these documents."""
-        ends = self._sentence_ends[self._document_ends]
+        ends = self.sentence_ends[self._document_ends]
         return int((ends[self._numbers + 1] - ends[self._numbers]).sum())
 
     @property
     def num_single_sentences(self) -> int:
         """How many of these documents have only one sentence."""
-        return int((self._lengths == 1).sum())
+        return int((self.lengths == 1).sum())
 
     def num_tokens_before(self) -> np.ndarray:
         """Tokens before each of these documents, and in all of them: int64, (documents + 1,)."""
-        ends = self._sentence_ends[self._document_ends]
+        ends = self.sentence_ends[self._document_ends]
         return np.cumsum([0, *(ends[self._numbers + 1] - ends[self._numbers])])
 
     def count_tokens(self, vocab_size: int) -> np.ndarray:
         """How often each id occurs in these documents: int64, (vocab_size,)."""
         counts = np.zeros(vocab_size, dtype=np.int64)
-        ends = self._sentence_ends[self._document_ends]
+        ends = self.sentence_ends[self._document_ends]
         # Documents that stand side by side are counted in one go.
         for run in np.split(self._numbers, np.flatnonzero(np.diff(self._numbers) != 1) + 1):
             if len(run):
                 start, end = int(ends[run[0]]), int(ends[run[-1] + 1])
                 for first in range(start, end, TOKENS_AT_ONCE):
-                    ids = self._tokens[first : min(first + TOKENS_AT_ONCE, end)]
+                    ids = self.tokens[first : min(first + TOKENS_AT_ONCE, end)]
                     counts += np.bincount(ids, minlength=vocab_size)
                     self.release()
         return counts
@@ -192,8 +168,8 @@ class StoredDocuments:
     def part(self, numbers: np.ndarray) -> "StoredDocuments":
         """Only the documents of these numbers."""
         return StoredDocuments(
-            self._tokens,
-            self._sentence_ends,
+            self.tokens,
+            self.sentence_ends,
             self._document_ends,
             self._numbers[numbers],
             self._source,

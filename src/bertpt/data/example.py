@@ -1,6 +1,6 @@
 """One example, many of them by column, and which of many to look at."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,20 +48,21 @@ class Rows:
     num_masked: np.ndarray
 
     @classmethod
+    def of_columns(cls, dtype: np.dtype, columns: Iterable[np.ndarray]) -> "Rows":
+        """Makes them of all columns in order, ids in `dtype`, the others in a shard's types."""
+        int32 = np.dtype(np.int32)
+        kinds = (dtype, int32, int32, np.dtype(np.int8), np.dtype(np.uint16), dtype, int32)
+        return cls(*(c.astype(kind, copy=False) for c, kind in zip(columns, kinds, strict=True)))
+
+    @classmethod
     def of(cls, examples: Sequence[Example], dtype: np.dtype) -> "Rows":
         """Makes them of examples, ids in `dtype`."""
         ids, starts, labels, positions, seen = (
             zip(*examples, strict=True) if examples else ((),) * 5
         )
-        return cls(
-            input_ids=_flat(ids, dtype),
-            num_tokens=np.array([len(one) for one in ids], dtype=np.int32),
-            b_starts=np.array(starts, dtype=np.int32),
-            next_sentence_labels=np.array(labels, dtype=np.int8),
-            masked_positions=_flat(positions, np.dtype(np.uint16)),
-            masked_input_ids=_flat(seen, dtype),
-            num_masked=np.array([len(one) for one in positions], dtype=np.int32),
-        )
+        lengths, num_masked = (np.array([len(one) for one in some]) for some in (ids, positions))
+        columns = (_flat(ids), lengths, np.array(starts), np.array(labels))
+        return cls.of_columns(dtype, (*columns, _flat(positions), _flat(seen), num_masked))
 
     @classmethod
     def joined(cls, parts: "Sequence[Rows]") -> "Rows":
@@ -84,8 +85,8 @@ def _columns(rows: Rows) -> tuple[np.ndarray, ...]:
     return tuple(getattr(rows, field) for field in Rows.__dataclass_fields__)
 
 
-def _flat(arrays: Sequence[np.ndarray], dtype: np.dtype) -> np.ndarray:
-    return np.concatenate(arrays).astype(dtype) if len(arrays) else np.zeros(0, dtype)
+def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate(arrays) if len(arrays) else np.zeros(0)
 
 
 def token_dtype(vocab_size: int) -> np.dtype:

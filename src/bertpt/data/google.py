@@ -6,14 +6,15 @@ draws come from `random.Random` and depend on all that was drawn before, since t
 
 import random
 from array import array
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
 import numpy as np
 
-from bertpt.data.documents import Document, Documents
+from bertpt.data.documents import StoredDocuments
 from bertpt.data.example import Example, token_dtype
 from bertpt.data.pairs import IS_NEXT, NUM_SPECIAL, RANDOM, Pair, join
 from bertpt.data.tokenizer import Tokenizer
@@ -23,7 +24,7 @@ WORD_PIECE = "##"  # how a token begins that goes on with a word
 
 
 def google_examples(
-    documents: Documents,
+    documents: StoredDocuments,
     *,
     seq_len: int,
     short_seq_prob: float,
@@ -34,6 +35,7 @@ def google_examples(
     seed: int,
     vocabulary: Tokenizer,
     scratch: Path,
+    on_pair: Callable[[Pair, Pair], object] | None = None,
     on_document: Callable[[], object] | None = None,
 ) -> Iterator[Example]:
     """The instances that google-research/bert makes of the same documents, in its final order.
@@ -59,7 +61,7 @@ def google_examples(
     the memory needed is 16 bytes an example, and 8 a document.
 
     Args:
-        documents: in the order they were read; none empty, none with an empty sentence.
+        documents: in the order they were read.
         seq_len: tokens in an example, [CLS] and both [SEP] included (Google's max_seq_length).
         short_seq_prob: share of the documents, in each pass, that aim at shorter examples.
         masked_lm_prob: share of an example's tokens to predict.
@@ -69,6 +71,7 @@ def google_examples(
         seed: of `random.Random` (Google's random_seed, 12345 by default).
         vocabulary: the ids' tokenizer.
         scratch: a folder for the temporary file, which is gone in the end.
+        on_pair: given each pair before and after it was cut to fit.
         on_document: called when a document has been passed over, `dupe_factor` times for each.
     """
     rng = random.Random(seed)  # noqa: S311  # the generator that is to be reproduced
@@ -89,10 +92,13 @@ def google_examples(
         shelf = _Shelf(file, token_dtype(len(vocabulary.vocab)))
         for _ in range(dupe_factor):
             for number in range(len(documents)):
-                for pair in maker.pairs(number):
-                    ids = join(pair, vocabulary)
+                for whole in maker.pairs(number):
+                    pair = _truncate(whole, seq_len - NUM_SPECIAL, rng)
+                    if on_pair:
+                        on_pair(whole, pair)
+                    ids, _, b_start = join([pair], documents.tokens, vocabulary)
                     label = pair.next_sentence_label
-                    shelf.add(Example(ids, len(pair.a) + 2, label, *masker.draw(ids)))
+                    shelf.add(Example(ids, int(b_start[0]), label, *masker.draw(ids)))
                 if on_document:
                     on_document()
         yield from shelf.read(_shuffled(len(shelf), rng))
@@ -116,7 +122,7 @@ class _Maker:
 
     def __init__(
         self,
-        documents: Documents,
+        documents: StoredDocuments,
         rng: random.Random,
         *,
         max_num_tokens: int,
@@ -135,49 +141,51 @@ class _Maker:
         replaced; here a chunk is `start` to `end`, and the next one starts where A ended.
         """
         rng = self._rng
-        document = self._documents[self._order[number]]
+        ends = self._documents.ends(self._order[number]).tolist()
         target = self._max_num_tokens
         if rng.random() < self._short_seq_prob:
             target = rng.randint(2, self._max_num_tokens)
         start = 0
-        while start < len(document):
-            end = _end(document, start, target)
+        while start < len(ends) - 1:
+            end = _end(ends, start, target)
             middle = start + (1 if end - start == 1 else rng.randint(1, end - start - 1))
-            a = document.tokens(start, middle)
+            a_start, a_end, b_end = ends[start], ends[middle], ends[end]
             # Nothing is drawn for a chunk of one sentence.
             if end - start == 1 or rng.random() < 0.5:
-                b, label, start = self._random_b(number, target - len(a)), RANDOM, middle
+                b = self._random_b(number, target - (a_end - a_start))
+                start = middle
+                yield Pair(a_start, a_end, *b, RANDOM)
             else:
-                b, label, start = document.tokens(middle, end), IS_NEXT, end
-            yield Pair(*_truncate(a, b, self._max_num_tokens, rng), label)
+                start = end
+                yield Pair(a_start, a_end, a_end, b_end, IS_NEXT)
 
-    def _random_b(self, number: int, num_tokens: int) -> np.ndarray:
+    def _random_b(self, number: int, num_tokens: int) -> tuple[int, int]:
         """Sentences from anywhere in a drawn document, until they have `num_tokens` or it ends."""
         for _ in range(DRAWS):
             other = self._rng.randint(0, len(self._documents) - 1)
             if other != number:
                 break
-        document = self._documents[self._order[other]]
-        start = self._rng.randint(0, len(document) - 1)
-        return document.tokens(start, _end(document, start, num_tokens))
+        ends = self._documents.ends(self._order[other])
+        start = self._rng.randint(0, len(ends) - 2)
+        return int(ends[start]), int(ends[_end(ends, start, num_tokens)])
 
 
-def _end(document: Document, start: int, num_tokens: int) -> int:
+def _end(ends: "Sequence[int] | np.ndarray", start: int, num_tokens: int) -> int:
     """The end of a run of sentences with `num_tokens` or more, one sentence at least."""
-    end = int(np.searchsorted(document.ends, document.ends[start] + num_tokens))
-    return min(max(end, start + 1), len(document))
+    end = bisect_left(ends, ends[start] + num_tokens)
+    return min(max(end, start + 1), len(ends) - 1)
 
 
-def _truncate(
-    a: np.ndarray, b: np.ndarray, max_num_tokens: int, rng: random.Random
-) -> tuple[np.ndarray, np.ndarray]:
+def _truncate(pair: Pair, max_num_tokens: int, rng: random.Random) -> Pair:
     """Google's truncate_seq_pair: the longer one loses a token, B where both are equal."""
-    lengths, starts = [len(a), len(b)], [0, 0]
+    starts, ends = [pair.a_start, pair.b_start], [pair.a_end, pair.b_end]
+    lengths = [end - start for start, end in zip(starts, ends, strict=True)]
     while sum(lengths) > max_num_tokens:
         longer = 0 if lengths[0] > lengths[1] else 1
         starts[longer] += rng.random() < 0.5  # from its front, or else from its back
         lengths[longer] -= 1
-    return a[starts[0] :][: lengths[0]], b[starts[1] :][: lengths[1]]
+    (a, b), (num_a, num_b) = starts, lengths
+    return Pair(a, a + num_a, b, b + num_b, pair.next_sentence_label)
 
 
 # ----------------------------------------------------------------------------------------- masks

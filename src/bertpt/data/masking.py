@@ -1,14 +1,15 @@
-"""Which tokens of an example are predicted, and what the model sees instead of them."""
+"""Which tokens of examples are predicted, and what the model sees instead of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bertpt.config import BuildConfig
+from bertpt.data.ragged import ranges
 from bertpt.data.tokenizer import Tokenizer
-from bertpt.rng import permutation
 
 SHARE_MASKED = 0.8
 SHARE_RANDOM = 0.1  # and the rest stays as it is
@@ -18,6 +19,25 @@ SPAN_STOPS = 0.2  # the chance to end after a word
 MAX_SPAN = 10
 _LONGER = np.cumprod(np.full(MAX_SPAN, 1 - SPAN_STOPS))  # share of those longer than 1, 2, ...
 SHARES_UP_TO = (1 - _LONGER) / (1 - _LONGER[-1])  # share of those up to 1, 2, ... MAX_SPAN words
+
+# A sort key: the number of an example, a random number, a position in the example.
+POSITION_BITS = 16
+RANDOM_BITS = 29
+MAX_EXAMPLES = 1 << (64 - RANDOM_BITS - POSITION_BITS)
+
+
+class Masks(NamedTuple):
+    """What is predicted in some examples, one example after another.
+
+    Attributes:
+        positions: of each example's tokens to predict, ascending.
+        input_ids: what the model sees there.
+        num_masked: how many each example has. (examples,)
+    """
+
+    positions: np.ndarray
+    input_ids: np.ndarray
+    num_masked: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -63,93 +83,122 @@ class Masking:
             continues=tokenizer.continues if settings.span or settings.whole_word else None,
         )
 
-    def num_to_predict(self, input_ids: np.ndarray) -> int:
-        """How many tokens of an example are to be predicted, as google-research/bert counts.
+    def num_to_predict(self, num_tokens: np.ndarray, num_candidates: np.ndarray) -> np.ndarray:
+        """How many tokens of each example are to be predicted, as google-research/bert counts.
 
         The share is of the whole example, [CLS] and [SEP] included; one at least, and never more
         than there are tokens that may be. Words and spans may end a little below it, where what is
         left of it is shorter than any word left.
         """
-        wanted = max(1, round(len(input_ids) * self.masked_lm_prob))
-        candidates = int((~self.never_predicted[input_ids]).sum())
-        return min(wanted, candidates, self.max_predictions_per_seq or candidates)
+        share = np.rint(num_tokens * self.masked_lm_prob).astype(np.int64)
+        wanted: np.ndarray = np.minimum(np.maximum(1, share), num_candidates)
+        return np.minimum(wanted, cap) if (cap := self.max_predictions_per_seq) else wanted
+
+    def draws(self, num_tokens: int, rng: np.random.Generator) -> np.ndarray:
+        """All that is random in the masks of one example.
+
+        Returns:
+            Numbers between 0 and 1, for each token: when it is chosen, what becomes of it, by which
+            token it may be replaced, and for spans how long one that starts there is.
+            (3 or 4, num_tokens)
+        """
+        return rng.random((4 if self.unit == "span" else 3, num_tokens))
 
     def draw(
-        self, input_ids: np.ndarray, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, input_ids: np.ndarray, num_tokens: np.ndarray, draws: Iterable[np.ndarray]
+    ) -> Masks:
         """Chooses the tokens to predict and what stands in their place.
 
         Of the chosen, 80% become [MASK], 10% a random ordinary token, 10% stay: each piece of a
         word for itself, as in google-research/bert, but all of a span alike, as in SpanBERT.
 
         Args:
-            input_ids: the example, uncorrupted, without padding. (length,)
-            rng: decides everything that is random here.
-
-        Returns:
-            masked_positions: ascending. (predictions,)
-            masked_input_ids: the ids that the model sees there. (predictions,)
+            input_ids: examples one after another, uncorrupted, without padding.
+            num_tokens: of each, 65,536 at most. (examples,)
+            draws: what `draws` gave for each example; nothing else decides.
         """
-        positions = self._choose(input_ids, rng)
-        fate = rng.random(len(positions))
-        drawn = (rng.random(len(positions)) * len(self.ordinary_ids)).astype(np.int64)
+        assert len(num_tokens) <= MAX_EXAMPLES
+        when, fates, replacements, *span_lengths = np.concatenate(list(draws), axis=1)
+        starts = num_tokens.cumsum() - num_tokens
+        if self.unit == "token":
+            chosen = self._choose_tokens(input_ids, num_tokens, when)
+        else:
+            chosen = self._choose_words(input_ids, num_tokens, when, *span_lengths)
+        fate = fates[chosen]
         if self.unit == "span":
             # Spans that touch are one, as in facebookresearch/SpanBERT's merge_intervals.
-            fate = fate[np.cumsum(_begins_run(positions)) - 1]
-        seen = input_ids[positions].astype(np.int64)
+            begins = _begins_run(chosen)
+            fate = fate[begins][np.cumsum(begins) - 1]
+        seen = input_ids[chosen].astype(np.int64)
         is_random = (fate >= SHARE_MASKED) & (fate < SHARE_MASKED + SHARE_RANDOM)
-        seen[is_random] = self.ordinary_ids[drawn[is_random]]
+        drawn = (replacements[chosen[is_random]] * len(self.ordinary_ids)).astype(np.int64)
+        seen[is_random] = self.ordinary_ids[drawn]
         seen[fate < SHARE_MASKED] = self.mask_id
-        return positions, seen
+        of_example = np.searchsorted(starts, chosen, side="right") - 1
+        num_masked = np.bincount(of_example, minlength=len(num_tokens))
+        return Masks(chosen - starts[of_example], seen, num_masked)
 
-    def _choose(self, input_ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """The positions to predict, ascending."""
+    def _choose_tokens(
+        self, input_ids: np.ndarray, num_tokens: np.ndarray, when: np.ndarray
+    ) -> np.ndarray:
+        """The places in `input_ids` to predict, ascending: in each example, those drawn first."""
+        example = np.repeat(np.arange(len(num_tokens), dtype=np.uint64), num_tokens)
+        starts = num_tokens.cumsum() - num_tokens
         candidates = np.flatnonzero(~self.never_predicted[input_ids])
-        num_to_predict = self.num_to_predict(input_ids)
-        if self.unit == "token":
-            order = permutation(rng, len(candidates))
-            return np.sort(candidates[order[:num_to_predict]])
-        assert self.continues is not None, "words cannot be told"
-        opens = _begins_run(candidates)  # after [CLS] or [SEP]
-        # A segment cut in front may open with a continuing piece, which is then a word of its own.
-        begins = opens | ~self.continues[input_ids[candidates]]
-        sizes = np.bincount(np.cumsum(begins) - 1)
-        chosen = self._choose_words(sizes, opens[begins], num_to_predict, rng)
-        # The cap cuts only the one word that is taken where none fits it.
-        positions: np.ndarray = candidates[np.repeat(chosen, sizes)]
-        return positions[: self.max_predictions_per_seq]
+        of_example = example[candidates]
+        num_candidates = np.bincount(of_example.astype(np.int64), minlength=len(num_tokens))
+        position = (candidates - starts[of_example]).astype(np.uint64)
+        # No two keys are equal, so every way of sorting them gives the same order.
+        random = (when[candidates] * (1 << RANDOM_BITS)).astype(np.uint64)
+        keys = np.sort(((of_example << RANDOM_BITS | random) << POSITION_BITS) | position)
+        num_to_predict = self.num_to_predict(num_tokens, num_candidates)
+        first = keys[ranges(num_candidates.cumsum() - num_candidates, num_to_predict)]
+        position = (first & ((1 << POSITION_BITS) - 1)).astype(np.int64)
+        return np.sort(position + np.repeat(starts, num_to_predict))
 
     def _choose_words(
-        self, sizes: np.ndarray, opens: np.ndarray, num_to_predict: int, rng: np.random.Generator
+        self,
+        input_ids: np.ndarray,
+        num_tokens: np.ndarray,
+        when: np.ndarray,
+        span_lengths: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Which words to predict, for an example's words in their order.
+        """The places in `input_ids` to predict, ascending: in each example, words or spans.
 
         Words, or starts of spans, come in random order. A word that does not fit into what is left
         of `num_to_predict` is passed over, as in google-research/bert; a span ends before it. Where
         no word fits at all, google-research/bert predicts nothing. Here the first that comes is
         predicted all the same, and whole: the first that fits max_predictions_per_seq, which is
         never exceeded. Where none fits that, it is the first pieces of the first word.
-
-        Args:
-            sizes: tokens of each word. (words,)
-            opens: bool: whether a word is the first of its segment. (words,)
-            num_to_predict: tokens.
-            rng: decides.
         """
-        order = permutation(rng, len(sizes))
-        is_span = self.unit == "span"
-        lengths = _span_lengths(rng, len(sizes)).tolist() if is_span else [1] * len(sizes)
-        chosen = _fill(
-            order.tolist(),
-            lengths,
-            sizes=sizes.tolist(),
-            opens=opens.tolist(),
-            room=num_to_predict,
-        )
-        if len(order) and not chosen.any():
-            cap = self.max_predictions_per_seq or sizes.max()
-            # argmax: the first in the order that fits, or the very first
-            chosen[order[np.argmax(sizes[order] <= cap)]] = True
+        assert self.continues is not None, "words cannot be told"
+        candidates = np.flatnonzero(~self.never_predicted[input_ids])
+        opens = _begins_run(candidates)  # after [CLS] or [SEP]
+        # A segment cut in front may open with a continuing piece, which is then a word of its own.
+        words = np.flatnonzero(opens | ~self.continues[input_ids[candidates]])
+        sizes = np.diff(words, append=len(candidates))
+        places = candidates[words]
+        ends = num_tokens.cumsum()
+        bounds = np.searchsorted(places, np.concatenate([[0], ends]))
+        num_candidates = np.diff(np.searchsorted(candidates, np.concatenate([[0], ends])))
+        order = np.lexsort((when[places], np.repeat(np.arange(len(ends)), np.diff(bounds))))
+        lengths = np.ones_like(words)
+        if span_lengths is not None:
+            lengths = _span_lengths(span_lengths[places])
+        taken = np.zeros_like(sizes)
+        rooms = self.num_to_predict(num_tokens, num_candidates).tolist()
+        for (first, last), room in zip(pairwise(bounds.tolist()), rooms, strict=True):
+            of_example = slice(first, last)
+            in_order = order[of_example] - first
+            taken[of_example] = _take_words(
+                in_order.tolist(),
+                lengths[first + in_order].tolist(),
+                sizes=sizes[of_example].tolist(),
+                opens=opens[words[of_example]].tolist(),
+                room=room,
+                cap=self.max_predictions_per_seq,
+            )
+        chosen: np.ndarray = candidates[ranges(words, taken)]
         return chosen
 
 
@@ -160,35 +209,46 @@ def _begins_run(positions: np.ndarray) -> np.ndarray:
     return begins
 
 
-def _span_lengths(rng: np.random.Generator, number: int) -> np.ndarray:
+def _span_lengths(draws: np.ndarray) -> np.ndarray:
     """Lengths of spans, in words: geometric among 1 to MAX_SPAN, 3.8 on average.
 
     "Clipped" at 10, say Joshi et al. (2020). As in facebookresearch/SpanBERT, none is longer and
     the others are so much likelier, which gives the paper's mean of 3.8; if the longer ones became
     10, it would be 4.5.
     """
-    return 1 + np.searchsorted(SHARES_UP_TO[:-1], rng.random(number), side="right")
+    return 1 + np.searchsorted(SHARES_UP_TO[:-1], draws, side="right")
 
 
-def _fill(
-    starts: Sequence[int],
+def _take_words(
+    order: Sequence[int],
     lengths: Sequence[int],
     *,
     sizes: Sequence[int],
     opens: Sequence[bool],
     room: int,
-) -> np.ndarray:
-    """Takes runs of words until `room` tokens are taken or no word is left that fits.
+    cap: int | None,
+) -> list[int]:
+    """How many tokens of each word of an example to predict.
 
-    A run ends early before a word that is taken, opens the next segment, or does not fit.
+    Args:
+        order: in which words come, or starts of spans.
+        lengths: in words, of what starts there, in that order.
+        sizes: tokens of each word.
+        opens: whether a word is the first of its segment.
+        room: tokens to predict.
+        cap: never exceeded.
     """
-    is_taken = [False] * len(sizes)
-    for start, length in zip(starts, lengths, strict=True):
+    taken = [0] * len(sizes)
+    left = room
+    for start, length in zip(order, lengths, strict=True):
         for word in range(start, min(start + length, len(sizes))):
-            if is_taken[word] or sizes[word] > room or (opens[word] and word > start):
+            if taken[word] or sizes[word] > left or (opens[word] and word > start):
                 break
-            is_taken[word] = True
-            room -= sizes[word]
-        if room == 0:
+            taken[word] = sizes[word]
+            left -= sizes[word]
+        if left == 0:
             break
-    return np.array(is_taken, dtype=bool)
+    if order and left == room:
+        word = next((word for word in order if sizes[word] <= (cap or sizes[word])), order[0])
+        taken[word] = min(sizes[word], cap or sizes[word])
+    return taken

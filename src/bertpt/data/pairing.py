@@ -1,6 +1,6 @@
 """Documents of token ids -> examples, on every core."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, pairwise
@@ -12,10 +12,19 @@ import numpy as np
 from bertpt.config import BuildConfig
 from bertpt.data import tokenizer
 from bertpt.data.documents import StoredDocuments
-from bertpt.data.example import Example, Rows
+from bertpt.data.example import Rows
 from bertpt.data.google import google_examples
 from bertpt.data.masking import Masking
-from bertpt.data.pairs import NUM_SPECIAL, OrderMaker, PairMaker, SegmentMaker, join
+from bertpt.data.pairs import (
+    NUM_SPECIAL,
+    OrderMaker,
+    Pair,
+    PairMaker,
+    SegmentMaker,
+    count_sentences,
+    join,
+    truncate_pair,
+)
 from bertpt.data.tokenizer import Tokenizer
 from bertpt.data.workers import Workers
 from bertpt.rng import generator
@@ -23,7 +32,7 @@ from bertpt.rng import generator
 EXAMPLES_AT_ONCE = 1 << 12
 Maker = PairMaker | OrderMaker | SegmentMaker
 MAKERS: dict[str, type[Maker]] = {"nsp": PairMaker, "sop": OrderMaker, "mlm": SegmentMaker}
-TOKENS_PER_TASK = 1 << 18
+TOKENS_PER_TASK = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -51,9 +60,23 @@ class Split:
         return StoredDocuments.open(self.folder, self.dtype).part(np.load(self.numbers))
 
 
+class Made(NamedTuple):
+    """Examples, and how many sentences went into them.
+
+    Attributes:
+        rows: the examples.
+        num_sentences: in them, counted each time they are used.
+        num_truncated: of those, how many lost tokens because the pair was too long.
+    """
+
+    rows: Rows
+    num_sentences: int
+    num_truncated: int
+
+
 def make_rows(
     split: Split, workers: Workers, *, on_documents: Callable[[int], object]
-) -> Iterator[Rows]:
+) -> Iterator[Made]:
     """The examples of every pass over a split.
 
     Balanced pairs come in the order of the documents, and the draws for one depend on the seed,
@@ -76,16 +99,32 @@ def make_rows(
         for dupe in range(split.config.dupe_factor)
         for start, stop in pairwise(edges)
     ]
-    for task, rows in zip(tasks, workers.map(_rows, tasks), strict=True):
-        yield rows
+    for task, made in zip(tasks, workers.map(_make, tasks), strict=True):
+        yield made
         on_documents(task.stop - task.start)
     _tools.cache_clear()  # which holds the files open
 
 
-def _google_rows(split: Split, on_documents: Callable[[int], object]) -> Iterator[Rows]:
-    config = split.config
+# ------------------------------------------------------------------------------------ as Google's
+
+
+def _google_rows(split: Split, on_documents: Callable[[int], object]) -> Iterator[Made]:
+    config, documents = split.config, split.documents()
+    drawn: list[tuple[Pair, Pair]] = []
+    counts = np.zeros(2, dtype=np.int64)
+
+    def count(*, at_least: int) -> None:
+        if len(drawn) >= at_least:
+            wholes, pairs = zip(*drawn, strict=True)
+            counts[:] += count_sentences(wholes, pairs, documents.sentence_ends)
+            drawn.clear()
+
+    def on_pair(whole: Pair, pair: Pair) -> None:
+        drawn.append((whole, pair))
+        count(at_least=EXAMPLES_AT_ONCE)
+
     examples = google_examples(
-        split.documents(),
+        documents,
         seq_len=config.seq_len,
         short_seq_prob=config.short_seq_prob,
         masked_lm_prob=config.masked_lm_prob,
@@ -95,10 +134,16 @@ def _google_rows(split: Split, on_documents: Callable[[int], object]) -> Iterato
         seed=config.seed,
         vocabulary=tokenizer.load(split.tokenizer_path),
         scratch=split.folder,
+        on_pair=on_pair,
         on_document=lambda: on_documents(1),
     )
     while batch := list(islice(examples, EXAMPLES_AT_ONCE)):
-        yield Rows.of(batch, split.dtype)
+        count(at_least=1)
+        yield Made(Rows.of(batch, split.dtype), *counts.tolist())
+        counts[:] = 0
+
+
+# --------------------------------------------------------------------------------------- balanced
 
 
 @dataclass(frozen=True)
@@ -109,21 +154,56 @@ class _Task:
     stop: int
 
 
-def _rows(task: _Task) -> Rows:
-    rows = Rows.of(list(_examples(task)), task.split.dtype)
-    _tools(task.split).documents.release()
-    return rows
+class _Drawn(NamedTuple):
+    """An example before its ids are put together: what was to go in, what fits, its masks."""
+
+    whole: Pair
+    pair: Pair
+    masks: np.ndarray
 
 
-def _examples(task: _Task) -> Iterator[Example]:
-    split = task.split
-    tools = _tools(split)
+def _make(task: _Task) -> Made:
+    tools = _tools(task.split)
+    parts = [_put_together(drawn, tools) for drawn in _batches(_draw(task, tools))]
+    tools.documents.release()
+    return Made(
+        Rows.joined([Rows.of([], task.split.dtype), *(part.rows for part in parts)]),
+        sum(part.num_sentences for part in parts),
+        sum(part.num_truncated for part in parts),
+    )
+
+
+def _draw(task: _Task, tools: "_Tools") -> Iterator[_Drawn]:
+    config, name = task.split.config, f"pairs of {task.split.name}"
     for number in range(task.start, task.stop):
-        rng = generator(split.config.seed, f"pairs of {split.name}", task.dupe, number)
-        for pair in tools.maker.pairs(number, rng):
-            ids = join(pair, tools.vocabulary)
-            label = pair.next_sentence_label
-            yield Example(ids, len(pair.a) + 2, label, *tools.masking.draw(ids, rng))
+        rng = generator(config.seed, name, task.dupe, number)
+        for whole in tools.maker.pairs(number, rng):
+            pair = truncate_pair(whole, tools.max_num_tokens, rng)
+            yield _Drawn(whole, pair, tools.masking.draws(pair.num_tokens, rng))
+
+
+def _batches(drawn: Iterable[_Drawn]) -> Iterator[list[_Drawn]]:
+    """So many that they fit into memory, though one document may give millions."""
+    batch: list[_Drawn] = []
+    num_tokens = 0
+    for one in drawn:
+        batch.append(one)
+        num_tokens += one.pair.num_tokens
+        if num_tokens >= TOKENS_PER_TASK:
+            yield batch
+            batch, num_tokens = [], 0
+    if batch:
+        yield batch
+
+
+def _put_together(drawn: list[_Drawn], tools: "_Tools") -> Made:
+    wholes, pairs, draws = zip(*drawn, strict=True)
+    documents = tools.documents
+    input_ids, num_tokens, b_starts = join(pairs, documents.tokens, tools.vocabulary)
+    labels = np.array([pair.next_sentence_label for pair in pairs])
+    masks = tools.masking.draw(input_ids, num_tokens, draws)
+    rows = Rows.of_columns(input_ids.dtype, (input_ids, num_tokens, b_starts, labels, *masks))
+    return Made(rows, *count_sentences(wholes, pairs, documents.sentence_ends))
 
 
 class _Tools(NamedTuple):
@@ -131,16 +211,15 @@ class _Tools(NamedTuple):
     vocabulary: Tokenizer
     masking: Masking
     maker: Maker
+    max_num_tokens: int
 
 
 @lru_cache(maxsize=1)
 def _tools(split: Split) -> _Tools:
     documents, vocabulary = split.documents(), tokenizer.load(split.tokenizer_path)
     config = split.config
-    num_special = NUM_SPECIAL - (config.objective == "mlm")
+    room = config.seq_len - NUM_SPECIAL + (config.objective == "mlm")
     maker = MAKERS[config.objective](
-        documents,
-        max_num_tokens=config.seq_len - num_special,
-        short_seq_prob=config.short_seq_prob,
+        documents, max_num_tokens=room, short_seq_prob=config.short_seq_prob
     )
-    return _Tools(documents, vocabulary, Masking.of(vocabulary, config), maker)
+    return _Tools(documents, vocabulary, Masking.of(vocabulary, config), maker, room)

@@ -1,11 +1,17 @@
-"""Documents -> sentence pairs with next-sentence labels. Pure: the generator is passed in."""
+"""Documents -> sentence pairs with next-sentence labels. Pure: the generator is passed in.
 
-from collections.abc import Iterator
+Pairs are places in the documents' flat array of ids, so that the ids of many can be put together
+in one go.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from bertpt.data.documents import Document, Documents
+from bertpt.data.documents import StoredDocuments
+from bertpt.data.ragged import ranges
 from bertpt.data.tokenizer import Tokenizer
 from bertpt.rng import below
 
@@ -14,31 +20,97 @@ RANDOM = 1
 NO_PAIR = -100
 NUM_SPECIAL = 3  # [CLS] A [SEP] B [SEP]; one fewer without B
 DRAWS = 10  # of a random B, until one is fit
+BITS = 53  # of a random number between 0 and 1
 
 
 class Pair(NamedTuple):
-    """Two segments of token ids, and whether B follows A (`IS_NEXT`) or not (`RANDOM`).
+    """Two segments, and whether B follows A (`IS_NEXT`) or not (`RANDOM`).
 
-    Where there is no B, it is empty and the label `NO_PAIR`.
+    Each segment is `tokens[start:end]` of the documents it was drawn from. Where there is no B, it
+    is empty and the label `NO_PAIR`.
     """
 
-    a: np.ndarray
-    b: np.ndarray
+    a_start: int
+    a_end: int
+    b_start: int
+    b_end: int
     next_sentence_label: int
 
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of both, [CLS] and [SEP] included."""
+        num_special = NUM_SPECIAL - (self.next_sentence_label == NO_PAIR)
+        return self.a_end - self.a_start + self.b_end - self.b_start + num_special
 
-def join(pair: Pair, vocabulary: Tokenizer) -> np.ndarray:
-    """[CLS] A [SEP] B [SEP], or where there is no B [CLS] A [SEP], as one array of ids."""
-    cls, sep = [vocabulary.cls_id], [vocabulary.sep_id]
-    if pair.next_sentence_label == NO_PAIR:
-        return np.concatenate([cls, pair.a, sep])
-    return np.concatenate([cls, pair.a, sep, pair.b, sep])
+
+class Joined(NamedTuple):
+    """Uncorrupted examples, one after another.
+
+    Attributes:
+        input_ids: of all of them.
+        num_tokens: how many each has. (examples,)
+        b_starts: where B begins in each; its length where there is no B. (examples,)
+    """
+
+    input_ids: np.ndarray
+    num_tokens: np.ndarray
+    b_starts: np.ndarray
+
+
+def join(pairs: Sequence[Pair], tokens: np.ndarray, vocabulary: Tokenizer) -> Joined:
+    """[CLS] A [SEP] B [SEP] of each pair, or where there is no B [CLS] A [SEP].
+
+    Args:
+        pairs: one at least.
+        tokens: what they are places in; the ids have its type.
+        vocabulary: says which ids [CLS] and [SEP] are.
+    """
+    a_start, a_end, b_start, b_end, labels = np.array(pairs).T
+    b_starts = a_end - a_start + 2
+    num_tokens = b_starts + np.where(labels == NO_PAIR, 0, b_end - b_start + 1)
+    ends = num_tokens.cumsum()
+    input_ids = np.empty(ends[-1], dtype=tokens.dtype)
+    is_text = np.ones(len(input_ids), dtype=bool)
+    for place, token in (
+        (ends - num_tokens, vocabulary.cls_id),
+        (ends - num_tokens + b_starts - 1, vocabulary.sep_id),
+        (ends - 1, vocabulary.sep_id),
+    ):
+        input_ids[place] = token
+        is_text[place] = False
+    starts = np.stack([a_start, b_start], axis=1).ravel()
+    lengths = np.stack([a_end - a_start, b_end - b_start], axis=1).ravel()
+    input_ids[is_text] = tokens[ranges(starts, lengths)]
+    return Joined(input_ids, num_tokens, b_starts)
+
+
+def count_sentences(
+    wholes: Sequence[Pair], pairs: Sequence[Pair], sentence_ends: np.ndarray
+) -> tuple[int, int]:
+    """How many sentences some pairs had, and how many of those lost tokens in `truncate_pair`.
+
+    Args:
+        wholes: pairs of whole sentences; other ones are not counted.
+        pairs: what was left of each.
+        sentence_ends: 0, then where each sentence ends, as in `StoredDocuments`.
+    """
+    # The start and the end of both segments, first of all pairs, then of what was left.
+    whole, left = (np.array(some).reshape(-1, 5)[:, :4].reshape(-1, 2) for some in (wholes, pairs))
+    first, last = np.searchsorted(sentence_ends, whole).T
+    is_whole = (sentence_ends[first] == whole[:, 0]) & (sentence_ends[last] == whole[:, 1])
+    intact_first = np.searchsorted(sentence_ends, left[:, 0])
+    intact_last = np.searchsorted(sentence_ends, left[:, 1], side="right") - 1
+    counts = (last - first)[is_whole]
+    num_intact = np.maximum(0, intact_last - intact_first)[is_whole]
+    return int(counts.sum()), int((counts - num_intact).sum())
 
 
 class _Maker:
-    """What makes examples of documents, and how long they are to be."""
+    """What makes pairs of documents, and how long they are to be."""
 
-    def __init__(self, documents: Documents, *, max_num_tokens: int, short_seq_prob: float) -> None:
+    def __init__(
+        self, documents: StoredDocuments, *, max_num_tokens: int, short_seq_prob: float
+    ) -> None:
         self._documents = documents
         self._max_num_tokens = max_num_tokens
         self._short_seq_prob = short_seq_prob
@@ -55,7 +127,7 @@ class PairMaker(_Maker):
 
     The frame is that of google-research/bert: consecutive sentences are taken until they fill an
     example and are parted into A and B at random; where B is replaced, the sentences it would
-    have held go back to be used again; too long a pair is cut by `truncate_pair`. It departs from
+    have held go back to be used again; too long a pair is left to `truncate_pair`. It departs from
     Google's where that one gives the label away or gets it wrong:
 
     - a pair is never made of one sentence while the document has two; a last sentence left over
@@ -68,47 +140,52 @@ class PairMaker(_Maker):
     - a random B whose text is the true continuation, as from a copy of the document, is redrawn.
 
     Args:
-        documents: at least two, none empty, none with an empty sentence.
+        documents: at least two.
         max_num_tokens: of A and B together, without [CLS] and [SEP]; 2 or more.
         short_seq_prob: share of the pairs that aim at fewer tokens.
     """
 
-    def __init__(self, documents: Documents, *, max_num_tokens: int, short_seq_prob: float) -> None:
+    def __init__(
+        self, documents: StoredDocuments, *, max_num_tokens: int, short_seq_prob: float
+    ) -> None:
         super().__init__(documents, max_num_tokens=max_num_tokens, short_seq_prob=short_seq_prob)
-        lengths = [len(documents[number]) for number in range(len(documents))]
-        self._starts = np.cumsum([0, *lengths])  # of each document, counted in sentences
+        # Of each document, counted in sentences.
+        self._starts = np.concatenate([[0], documents.lengths.cumsum()])
 
     def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
         """The pairs of one document in one pass; `rng` decides everything that is random."""
-        document = self._documents[number]
-        if len(document) == 1:
-            yield from self._pair_of_one_sentence(number, rng)
+        ends = self._documents.ends(number).tolist()
+        num_sentences = len(ends) - 1
+        if num_sentences == 1:
+            yield self._pair_of_one_sentence(number, rng)
             return
         start = 0
-        while start < len(document):
-            start = min(start, len(document) - 2)
+        while start < num_sentences:
+            start = min(start, num_sentences - 2)
             target = self._draw_target(rng)
-            end = _end_of_chunk(document, start, target)
+            end = _end_of_chunk(ends, start, target)
             middle = start + 1 + below(rng, end - start - 1)
-            a, true_b = document.tokens(start, middle), document.tokens(middle, end)
-            b, label, start = true_b, IS_NEXT, end
+            a_start, b_start, b_end = ends[start], ends[middle], ends[end]
+            label, start = IS_NEXT, end
             if rng.random() < 0.5:
-                fill = len(a) + len(true_b) >= self._max_num_tokens
-                num_tokens = self._max_num_tokens - len(a) if fill else len(true_b)
-                first = document.tokens(middle, middle + 1)
+                fill = b_end - a_start >= self._max_num_tokens
+                room = self._max_num_tokens - (b_start - a_start)
+                num_tokens = room if fill else b_end - b_start
+                first = (b_start, ends[middle + 1])
                 other = self._random_b(number, max(1, num_tokens), fill=fill, unlike=first, rng=rng)
                 if other is not None:
-                    b, label, start = other, RANDOM, middle
-            yield Pair(*truncate_pair(a, b, self._max_num_tokens, rng), label)
+                    yield Pair(a_start, b_start, *other, RANDOM)
+                    start = middle
+                    continue
+            yield Pair(a_start, b_start, b_start, b_end, label)
 
-    def _pair_of_one_sentence(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
+    def _pair_of_one_sentence(self, number: int, rng: np.random.Generator) -> Pair:
         """A document of one sentence has no true B."""
-        a = self._documents[number].tokens(0, 1)
-        target = self._draw_target(rng)
-        num_tokens = max(1, target - len(a))
-        b = self._random_b(number, num_tokens, fill=True, unlike=a[:0], rng=rng)
+        start, end = self._documents.ends(number).tolist()
+        num_tokens = max(1, self._draw_target(rng) - (end - start))
+        b = self._random_b(number, num_tokens, fill=True, unlike=(start, start), rng=rng)
         assert b is not None, "every sentence is unlike an empty one"
-        yield Pair(*truncate_pair(a, b, self._max_num_tokens, rng), RANDOM)
+        return Pair(start, end, *b, RANDOM)
 
     def _random_b(
         self,
@@ -116,34 +193,37 @@ class PairMaker(_Maker):
         num_tokens: int,
         *,
         fill: bool,
-        unlike: np.ndarray,
+        unlike: tuple[int, int],
         rng: np.random.Generator,
-    ) -> np.ndarray | None:
+    ) -> tuple[int, int] | None:
         """About `num_tokens` (or as many at least: `fill`) from another document than `number`.
 
         `None` where nothing turns up that does not begin with the sentence `unlike`.
         """
-        best = None
+        tokens, best = self._documents.tokens, None
+        unwanted = tokens[slice(*unlike)].tobytes()
         for _ in range(DRAWS):
             other, sentence = self._draw_sentence(number, rng)
-            start, end = _span(other, sentence, num_tokens, fill=fill)
-            if np.array_equal(other.tokens(start, start + 1), unlike):
+            ends = self._documents.ends(other)
+            start, end = _span(ends, sentence, num_tokens, fill=fill)
+            b_start, b_end = int(ends[start]), int(ends[end])
+            if tokens[b_start : ends[start + 1]].tobytes() == unwanted:
                 continue
-            b = other.tokens(start, end)
-            if end < len(other) or len(b) >= num_tokens:
-                return b
-            if best is None or len(b) > len(best):
-                best = b
+            if end < len(ends) - 1 or b_end - b_start >= num_tokens:
+                return b_start, b_end
+            if best is None or b_end - b_start > best[1] - best[0]:
+                best = b_start, b_end
         return best
 
-    def _draw_sentence(self, number: int, rng: np.random.Generator) -> tuple[Document, int]:
+    def _draw_sentence(self, number: int, rng: np.random.Generator) -> tuple[int, int]:
         """Any sentence of the other documents, with equal chance: its document and its number."""
-        start, end = self._starts[number], self._starts[number + 1]
-        sentence = below(rng, self._starts[-1] - (end - start))
+        starts = self._starts
+        start, end = int(starts[number]), int(starts[number + 1])
+        sentence = below(rng, int(starts[-1]) - (end - start))
         if sentence >= start:
             sentence += end - start
-        other = int(np.searchsorted(self._starts, sentence, side="right")) - 1
-        return self._documents[other], int(sentence - self._starts[other])
+        other = bisect_right(starts, sentence) - 1
+        return other, sentence - int(starts[other])
 
 
 class OrderMaker(_Maker):
@@ -154,94 +234,110 @@ class OrderMaker(_Maker):
     token gives nothing.
 
     Args:
-        documents: none empty, none with an empty sentence.
+        documents: any number of them.
         max_num_tokens: of A and B together, without [CLS] and [SEP]; 2 or more.
         short_seq_prob: share of the pairs that aim at fewer tokens.
     """
 
     def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
         """The pairs of one document in one pass; `rng` decides everything that is random."""
-        document = self._documents[number]
-        if len(document) == 1:
-            tokens = document.tokens(0, 1)
-            if len(tokens) > 1:
-                middle = 1 + below(rng, len(tokens) - 1)
-                yield self._pair(tokens[:middle], tokens[middle:], rng)
+        ends = self._documents.ends(number).tolist()
+        num_sentences = len(ends) - 1
+        if num_sentences == 1:
+            if ends[1] - ends[0] > 1:
+                middle = ends[0] + 1 + below(rng, ends[1] - ends[0] - 1)
+                yield _in_some_order(ends[0], middle, ends[1], rng)
             return
         start = 0
-        while start < len(document):
-            start = min(start, len(document) - 2)
+        while start < num_sentences:
+            start = min(start, num_sentences - 2)
             target = self._draw_target(rng)
-            end = _end_of_chunk(document, start, target)
+            end = _end_of_chunk(ends, start, target)
             middle = start + 1 + below(rng, end - start - 1)
-            yield self._pair(document.tokens(start, middle), document.tokens(middle, end), rng)
+            yield _in_some_order(ends[start], ends[middle], ends[end], rng)
             start = end
 
-    def _pair(self, a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> Pair:
-        a, b = truncate_pair(a, b, self._max_num_tokens, rng)
-        return Pair(b, a, RANDOM) if rng.random() < 0.5 else Pair(a, b, IS_NEXT)
+
+def _in_some_order(start: int, middle: int, end: int, rng: np.random.Generator) -> Pair:
+    if rng.random() < 0.5:
+        return Pair(middle, end, start, middle, RANDOM)
+    return Pair(start, middle, middle, end, IS_NEXT)
 
 
 class SegmentMaker(_Maker):
     """Cuts documents into single segments, as long as they may be, no token left out.
 
     Args:
-        documents: none empty.
+        documents: any number of them.
         max_num_tokens: of a segment, without [CLS] and [SEP]; 2 or more.
         short_seq_prob: share of the segments that aim at fewer tokens.
     """
 
     def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
         """The segments of one document in one pass, as pairs without a B."""
-        document = self._documents[number]
-        tokens = document.tokens(0, len(document))
-        start = 0
-        while start < len(tokens):
-            end = start + self._draw_target(rng)
-            yield Pair(tokens[start:end], tokens[:0], NO_PAIR)
+        start, *_, last = self._documents.ends(number).tolist()
+        while start < last:
+            end = min(start + self._draw_target(rng), last)
+            yield Pair(start, end, end, end, NO_PAIR)
             start = end
 
 
-def _end_of_chunk(document: Document, start: int, target: int) -> int:
+def _end_of_chunk(ends: Sequence[int], start: int, target: int) -> int:
     """The end of a run of sentences with `target` tokens or more, two sentences at least."""
-    end = int(np.searchsorted(document.ends, document.ends[start] + target))
-    return min(max(end, start + 2), len(document))
+    end = bisect_left(ends, ends[start] + target, start)
+    return min(max(end, start + 2), len(ends) - 1)
 
 
-def _span(document: Document, start: int, num_tokens: int, *, fill: bool) -> tuple[int, int]:
-    """Whole sentences with about `num_tokens`, or as many at least (`fill`), from near `start`."""
-    ends, last = document.ends, len(document)
+def _span(ends: np.ndarray, start: int, num_tokens: int, *, fill: bool) -> tuple[int, int]:
+    """Whole sentences with about `num_tokens`, or as many at least (`fill`), from near `start`.
+
+    Args:
+        ends: of the document they are from.
+        start: the sentence to begin with, unless it is too near to the document's end.
+        num_tokens: wanted.
+        fill: whether fewer will not do.
+    """
+    last = len(ends) - 1
     # Not so near the document's end that the sentences there are too few.
-    latest = int(np.searchsorted(ends, ends[last] - num_tokens, side="right")) - 1
+    latest = bisect_right(ends, ends[last] - num_tokens) - 1
     start = max(min(1, last - 1), min(start, latest))
     wanted = ends[start] + num_tokens
-    end = min(max(int(np.searchsorted(ends, wanted)), start + 1), last)
+    end = min(max(bisect_left(ends, wanted, start), start + 1), last)
     if not fill and end - start > 1 and wanted - ends[end - 1] < ends[end] - wanted:
         end -= 1
     return start, end
 
 
-def truncate_pair(
-    a: np.ndarray, b: np.ndarray, max_num_tokens: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def truncate_pair(pair: Pair, max_num_tokens: int, rng: np.random.Generator) -> Pair:
     """Cuts a pair to `max_num_tokens` as google-research/bert does.
 
     Tokens leave one by one, always from the longer segment (B where both are equal), from its
     front or its back with equal chance.
     """
-    excess = len(a) + len(b) - max_num_tokens
+    a_start, a_end, b_start, b_end, label = pair
+    a_length, b_length = a_end - a_start, b_end - b_start
+    excess = a_length + b_length - max_num_tokens
     if excess <= 0:
-        return a, b
+        return pair
     # The longer one loses tokens alone until both are equal, then they take turns, B first.
-    alone = min(excess, abs(len(a) - len(b)))
-    turns_b, turns_a = (excess - alone + 1) // 2, (excess - alone) // 2
-    if len(a) > len(b):
-        turns_a += alone
+    alone = min(excess, abs(a_length - b_length))
+    from_b, from_a = (excess - alone + 1) // 2, (excess - alone) // 2
+    if a_length > b_length:
+        from_a += alone
     else:
-        turns_b += alone
-    return _cut(a, turns_a, rng), _cut(b, turns_b, rng)
+        from_b += alone
+    a_front, b_front = num_heads(from_a, rng), num_heads(from_b, rng)
+    return Pair(
+        *(a_start + a_front, a_end - (from_a - a_front)),
+        *(b_start + b_front, b_end - (from_b - b_front)),
+        label,
+    )
 
 
-def _cut(segment: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    from_front = int((rng.random(count) < 0.5).sum())
-    return segment[from_front : len(segment) - (count - from_front)]
+def num_heads(count: int, rng: np.random.Generator) -> int:
+    """How many of `count` tosses of a fair coin are heads; each bit of a number is a toss."""
+    heads = 0
+    for done in range(0, count, BITS):
+        bits = int(rng.random() * (1 << BITS))
+        heads += (bits >> max(0, BITS - (count - done))).bit_count()
+    return heads

@@ -1,10 +1,8 @@
 """What a person should see of a data folder: counts, warnings, examples decoded."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from bertpt.config import BuildConfig, InspectConfig, TokenizerConfig
 from bertpt.data.dataset import DataFolder
@@ -12,7 +10,6 @@ from bertpt.data.documents import StoredDocuments
 from bertpt.data.example import Example, evenly_spaced
 from bertpt.data.pairs import IS_NEXT, NO_PAIR, RANDOM
 from bertpt.data.tokenizer import Tokenizer
-from bertpt.data.tokenizing import text_counts
 from bertpt.errors import InputError
 
 NUM_BINS = 8  # of the histogram of lengths
@@ -85,7 +82,7 @@ def counts_by_split(
             "documents": len(part),
             "sentences": part.num_sentences,
             "tokens": part.num_tokens,
-            **{key: value for key, value in written[split].items() if key != "shards"},
+            **written[split],
         }
         for split, part in parts.items()
     }
@@ -94,47 +91,51 @@ def counts_by_split(
 
 
 def derived_counts(
-    folder: Path,
-    tokenized: Path,
     counts: dict[str, Any],
+    *,
+    token_counts: np.ndarray,
+    lengths: dict[str, np.ndarray],
     vocabulary: Tokenizer,
     config: BuildConfig,
 ) -> dict[str, Any]:
     """The shares, means and the histogram that follow from what was counted.
 
     Args:
-        folder: the DATA folder, its token_counts.npy and shards written.
-        tokenized: the folder that `tokenize` wrote to.
-        counts: of each split, and `unknown_tokens` of the training documents.
+        counts: of each split and of the text.
+        token_counts: how often each id occurs in the training documents.
+        lengths: how many examples have each number of tokens, from 0 on, by split.
         vocabulary: what made the ids.
         config: how the examples were made.
 
     Returns:
-        The counts of `text_counts`, and, shares being between 0 and 1 and `None` where there is
-        nothing to share:
+        Shares between 0 and 1, and `None` where there is nothing to share:
 
         - characters_per_token: of all documents, spaces counted.
         - unknown_share: of the training documents' tokens.
         - continuing_share: of their tokens, pieces that go on with a word (`None`, too, where the
           tokenizer does not mark them).
         - duplicate_sentences_share, duplicate_documents_share: of those of all documents.
+        - truncated_share: of the sentences in pairs, by split.
         - majority_baseline: the share of the commoner label, by split.
         - masked_tokens_per_sequence: mean, by split.
         - slots_filled: share of the positions that hold a token, by split.
         - capped_examples: those with fewer tokens to predict for `max_predictions_per_seq`.
         - length_histogram: up_to, the greatest length in each bin, and the examples, by split.
     """
-    text = text_counts(tokenized)
-    lengths = {split: _example_lengths(folder / split) for split in counts["examples"]}
     num_examples = counts["examples"]
     return {
-        **text,
-        "characters_per_token": share(text["characters"], sum(counts["tokens"].values())),
+        "characters_per_token": share(counts["characters"], sum(counts["tokens"].values())),
         "unknown_share": share(counts["unknown_tokens"], counts["tokens"]["train"]),
-        "continuing_share": _continuing_share(np.load(folder / "token_counts.npy"), vocabulary),
+        "continuing_share": _continuing_share(token_counts, vocabulary),
         **{
-            f"duplicate_{what}_share": share(text[f"duplicate_{what}"], sum(counts[what].values()))
+            f"duplicate_{what}_share": share(
+                counts[f"duplicate_{what}"], sum(counts[what].values())
+            )
             for what in ("sentences", "documents")
+        },
+        "truncated_share": {
+            split: share(truncated, counts["paired_sentences"][split])
+            for split, truncated in counts["truncated_sentences"].items()
         },
         "majority_baseline": {
             split: share(max(labels.values()), sum(labels.values()))
@@ -151,7 +152,7 @@ def derived_counts(
         "capped_examples": {
             split: _num_capped(of_split, config) for split, of_split in lengths.items()
         },
-        "length_histogram": length_histogram(lengths, config.seq_len),
+        "length_histogram": length_histogram(lengths),
     }
 
 
@@ -168,35 +169,27 @@ def _continuing_share(token_counts: np.ndarray, vocabulary: Tokenizer) -> float 
     return share(int(token_counts[continues].sum()), int(token_counts.sum()))
 
 
-def _example_lengths(folder: Path) -> np.ndarray:
-    """Tokens in each example of a split; of the shards nothing else is read."""
-    lengths = [np.zeros(0, dtype=np.int64)]
-    for path in sorted(folder.glob("data-*.arrow")):
-        with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as batches:
-            lengths += [batch["input_ids"].value_lengths().to_numpy() for batch in batches]
-    return np.concatenate(lengths)
-
-
 def _num_capped(lengths: np.ndarray, config: BuildConfig) -> int:
     cap = config.max_predictions_per_seq
-    return int((np.round(lengths * config.masked_lm_prob) > cap).sum()) if cap else 0
+    wanted = np.rint(np.arange(len(lengths)) * config.masked_lm_prob)
+    return int(lengths[wanted > cap].sum()) if cap else 0
 
 
-def length_histogram(lengths: dict[str, np.ndarray], longest: int) -> dict[str, list[int]]:
-    """Examples by length, in bins of equal width up to `longest`.
+def length_histogram(lengths: dict[str, np.ndarray]) -> dict[str, list[int]]:
+    """Examples by length, in bins of equal width.
 
     Args:
-        lengths: by split.
-        longest: an example may have.
+        lengths: how many examples have each number of tokens, from 0 to the greatest, by split.
 
     Returns:
         up_to: the greatest length in each bin; and under each split's name how many are in it.
     """
+    longest = len(next(iter(lengths.values()))) - 1
     bins = min(NUM_BINS, longest)
     up_to = [-(-longest * i // bins) for i in range(1, bins + 1)]
+    starts = [0, *(end + 1 for end in up_to[:-1])]
     counted = {
-        split: np.bincount(np.searchsorted(up_to, of_split), minlength=bins).tolist()
-        for split, of_split in lengths.items()
+        split: np.add.reduceat(of_split, starts).tolist() for split, of_split in lengths.items()
     }
     return {"up_to": up_to, **counted}
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from bertpt import files
 from bertpt.data import tokenizer
 from bertpt.data.chunks import ChunkTokenizer
 from bertpt.data.documents import DOCUMENTS, DocumentWriter, StoredDocuments
 from bertpt.data.workers import Workers
 from bertpt.progress import Progress
 
-CHARS_PER_TASK = 1 << 20
-TEXT_COUNTS = "text_counts.json"
+CHARS_PER_TASK = 1 << 19
 # Two of ten million different sentences are taken for the same by chance once in 370,000 runs.
 HASH_BYTES = 8
 
@@ -32,10 +32,8 @@ def tokenize(
     *,
     workers: Workers,
     progress: Progress,
-) -> tuple[StoredDocuments, int]:
+) -> tuple[StoredDocuments, dict[str, int]]:
     """Tokenizes documents; sentences of which nothing is left are dropped.
-
-    What only this stage sees of the text is counted, for `text_counts` to read.
 
     Args:
         documents: of sentences, any number of them.
@@ -46,16 +44,22 @@ def tokenize(
         progress: where to tell how far it is.
 
     Returns:
-        The documents, and how many sentences were dropped.
+        The documents, and what only this stage sees of the text:
+
+        - characters: of all the sentences that were read, with the spaces in them.
+        - empty_sentences: those dropped.
+        - duplicate_sentences: those whose ids are those of an earlier one.
+        - duplicate_documents: those whose sentences are those of an earlier one.
+        - longest_document: sentences of the longest one.
     """
     num_empty = num_chars = 0
     hashes = array("Q")  # of the sentences that are kept
     ends: deque[np.ndarray] = deque()  # of the batches that are being tokenized
 
-    def tasks() -> Iterator[tuple[Path, np.dtype, list[str]]]:
+    def tasks() -> Iterator[tuple[Path, np.dtype, pa.StringArray]]:
         for sentences, is_last in _batches(documents):
             ends.append(is_last)
-            yield tokenizer_path, dtype, sentences
+            yield tokenizer_path, dtype, pa.array(sentences, pa.string())
 
     with (
         closing(DocumentWriter(folder, dtype)) as writer,
@@ -70,20 +74,7 @@ def tokenize(
         _chunk_tokenizer.cache_clear()
         stored = writer.finish()
     duplicates = _count_duplicates(hashes, np.load(folder / DOCUMENTS))
-    files.write_json(folder / TEXT_COUNTS, {"characters": num_chars, **duplicates})
-    return stored, num_empty
-
-
-def text_counts(folder: Path) -> dict[str, int]:
-    """What `tokenize` counted while it wrote to a folder.
-
-    Returns:
-        characters: of all the sentences that were read, with the spaces in them.
-        duplicate_sentences: sentences whose ids are those of an earlier one.
-        duplicate_documents: documents whose sentences are those of an earlier one.
-        longest_document: sentences of the longest one.
-    """
-    return files.read_json(folder / TEXT_COUNTS)
+    return stored, {"characters": num_chars, "empty_sentences": num_empty, **duplicates}
 
 
 def _count_duplicates(hashes: "array[int]", document_ends: np.ndarray) -> dict[str, int]:
@@ -142,7 +133,7 @@ class _Encoded(NamedTuple):
     hashes: bytearray
 
 
-def _encode(task: tuple[Path, np.dtype, list[str]]) -> _Encoded:
+def _encode(task: tuple[Path, np.dtype, pa.StringArray]) -> _Encoded:
     tokenizer_path, dtype, sentences = task
     ids, lengths = _chunk_tokenizer(tokenizer_path).encode(sentences)
     ids = ids.astype(dtype)
@@ -150,7 +141,7 @@ def _encode(task: tuple[Path, np.dtype, list[str]]) -> _Encoded:
     return _Encoded(
         ids,
         lengths.astype(np.int32),
-        num_chars=sum(map(len, sentences)),
+        num_chars=pc.sum(pc.utf8_length(sentences)).as_py() or 0,
         hashes=_hashes(ids.tobytes(), kept_ends * dtype.itemsize),
     )
 

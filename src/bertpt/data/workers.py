@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-TASKS_ALONE = 3  # done here before processes are started, which takes a second or so
-TASKS_AHEAD = 3  # for each worker, so that none waits
+TASKS_ALONE = 6  # done here before processes are started, which takes half a second or so
+TASKS_AHEAD = 2  # for each other process, so that none waits
+RESULTS_KEPT = 8  # for each process, until the one before them is there
 
 
 def num_cores() -> int:
@@ -29,15 +30,15 @@ def num_cores() -> int:
 
 
 class Workers:
-    """Maps functions over tasks in worker processes; a context manager.
+    """Maps functions over tasks in several processes, this one included; a context manager.
 
-    The processes are started only when there is enough to do, anew rather than by a fork, since
+    The others are started only when there is enough to do, anew rather than by a fork, since
     threads may be running. A function must be one of a module, its task and result must be
     picklable, and it must not depend on the tasks before: then the results are the same for any
     number of workers.
 
     Args:
-        number: of processes; with 1 everything is done in this one.
+        number: of processes.
     """
 
     def __init__(self, number: int) -> None:
@@ -71,8 +72,9 @@ class Workers:
         waiting: deque[Future[Result]] = deque()
         try:
             for task in tasks:
-                waiting.append(self._started().submit(function, task))
-                if len(waiting) >= TASKS_AHEAD * self._number:
+                waiting.append(self._give(function, task, waiting))
+                most = RESULTS_KEPT * self._number
+                while waiting and (waiting[0].done() or len(waiting) >= most):
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
@@ -81,10 +83,21 @@ class Workers:
                 "a worker process died, perhaps because memory ran out; try fewer --workers"
             ) from broken
 
+    def _give(
+        self, function: Callable[[Task], Result], task: Task, waiting: Iterable[Future[Result]]
+    ) -> Future[Result]:
+        """Gives a task to another process, or does it here where they all have enough to do."""
+        num_open = sum(not future.done() for future in waiting)
+        if num_open < TASKS_AHEAD * (self._number - 1):
+            return self._started().submit(function, task)
+        here: Future[Result] = Future()
+        here.set_result(function(task))
+        return here
+
     def _started(self) -> ProcessPoolExecutor:
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
-                self._number, multiprocessing.get_context("spawn"), initializer=_begin
+                self._number - 1, multiprocessing.get_context("spawn"), initializer=_begin
             )
         return self._pool
 
