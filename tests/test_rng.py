@@ -1,8 +1,10 @@
 import hashlib
+from collections import Counter
 
 import numpy as np
+import pytest
 
-from bertpt.rng import below, generator, permutation, torch_seed
+from bertpt.rng import Order, below, generator, permutation, torch_seed
 
 
 def test_equal_names_give_equal_draws_and_others_do_not():
@@ -41,3 +43,35 @@ def test_torch_seeds_fit_63_bits_and_differ():
     seeds = {torch_seed(0, "dropout", step, micro) for step in range(50) for micro in range(4)}
     assert len(seeds) == 200
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 64, 1000, 65_537])
+def test_an_order_holds_every_number_once(length):
+    order = Order(length, generator(0, "order"))[np.arange(length)]
+    assert np.array_equal(np.sort(order), np.arange(length))
+
+
+def test_every_order_of_four_is_as_likely_as_another():
+    orders = Counter(
+        tuple(Order(4, generator(seed, "order"))[np.arange(4)].tolist()) for seed in range(6000)
+    )
+    assert len(orders) == 24
+    chi_squared = sum((count - 250) ** 2 / 250 for count in orders.values())
+    assert chi_squared < 50  # exceeded by chance once in a thousand
+
+
+def test_neighbours_in_an_order_are_no_neighbours_before():
+    """As many pairs as chance has follow each other: one on average, however long it is."""
+    followers = [
+        (np.diff(Order(500, generator(seed, "order"))[np.arange(500)]) == 1).sum()
+        for seed in range(200)
+    ]
+    assert np.mean(followers) == pytest.approx(1, abs=0.3)
+
+
+def test_a_part_of_an_order_is_that_of_the_whole_even_of_a_billion():
+    order = Order(10**9, generator(3, "order"))
+    places = np.array([0, 17, 999_999_999, 5])
+    assert order[places].tolist() == [order[np.array([place])].item() for place in places]
+    assert len(set(order[np.arange(10_000)].tolist())) == 10_000
+    assert order[np.arange(10_000)].mean() == pytest.approx(5e8, rel=0.02)

@@ -34,3 +34,41 @@ def permutation(rng: np.random.Generator, length: int) -> np.ndarray:
 def below(rng: np.random.Generator, limit: int) -> int:
     """A whole number drawn evenly from 0 to limit - 1."""
     return int(rng.random() * limit)
+
+
+class Order:
+    """A random order of the numbers below `length`, any part of which can be had at once.
+
+    The swap-or-not shuffle (Hoang, Morris and Rogaway, "An enciphering scheme based on a card
+    shuffle", CRYPTO 2012): in each round, a place and its partner, which lie symmetric to a random
+    point, are swapped or not. So a billion rows need no list of them.
+
+    Args:
+        length: how many numbers; below 2^53.
+        rng: decides the order.
+    """
+
+    NUM_ROUNDS = 90  # as for the 2^40 validators that Ethereum's consensus allows for
+
+    def __init__(self, length: int, rng: np.random.Generator) -> None:
+        self._length = length
+        self._points = (rng.random(self.NUM_ROUNDS) * length).astype(np.int64).tolist()
+        self._salts = (rng.random(self.NUM_ROUNDS) * (1 << 53)).astype(np.int64).tolist()
+
+    def __getitem__(self, places: np.ndarray) -> np.ndarray:
+        """The numbers at some places of the order, int64."""
+        numbers = places.astype(np.int64)
+        for point, salt in zip(self._points, self._salts, strict=True):
+            partners = point - numbers
+            partners += (partners < 0) * self._length
+            is_swapped = _bit(np.maximum(numbers, partners).astype(np.uint64) + np.uint64(salt))
+            numbers = np.where(is_swapped, partners, numbers)
+        return numbers
+
+
+def _bit(numbers: np.ndarray) -> np.ndarray:
+    """A bit that looks random for each number: the last one of SplitMix64's output."""
+    numbers = (numbers ^ (numbers >> 30)) * 0xBF58476D1CE4E5B9
+    numbers = (numbers ^ (numbers >> 27)) * 0x94D049BB133111EB
+    bits: np.ndarray = (numbers ^ (numbers >> 31)) & 1 == 1
+    return bits

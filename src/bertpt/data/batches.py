@@ -13,11 +13,14 @@ import torch
 from torch import Tensor
 
 from bertpt.data.example import Example, evenly_spaced
-from bertpt.rng import generator, permutation
+from bertpt.rng import Order, generator
 
 if TYPE_CHECKING:  # who makes batches of other examples need not wait for `datasets`
     from bertpt.data.dataset import Examples
     from bertpt.data.masking import Masking
+
+
+STEPS_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -94,16 +97,22 @@ class TrainingExamples:
         self._seed = seed
         self._masking = masking
         self.steps_per_epoch = -(-len(examples) // batch_size)
-        self._order = lru_cache(maxsize=1)(self._draw_order)
-
-    def _draw_order(self, epoch: int) -> np.ndarray:
-        return permutation(generator(self._seed, "order", epoch), len(self._examples))
+        self._rows_of = lru_cache(maxsize=1)(self._draw_rows)
 
     def rows(self, step: int) -> np.ndarray:
         """The rows of a step (counted from 0)."""
         epoch, position = divmod(step, self.steps_per_epoch)
-        start = position * self._batch_size
-        return self._order(epoch)[start : start + self._batch_size]
+        block, number = divmod(position, STEPS_AT_ONCE)
+        start = number * self._batch_size
+        return self._rows_of(epoch, block)[start : start + self._batch_size]
+
+    def _draw_rows(self, epoch: int, block: int) -> np.ndarray:
+        """The rows of some steps of an epoch, since drawing takes as long for one."""
+        num_rows = len(self._examples)
+        first = block * STEPS_AT_ONCE * self._batch_size
+        last = min(first + STEPS_AT_ONCE * self._batch_size, num_rows)
+        order = Order(num_rows, generator(self._seed, "order", epoch))
+        return order[np.arange(first, last)]
 
     def __getitem__(self, step: int) -> list[Example]:
         """The examples of a step (counted from 0), masks drawn."""
