@@ -10,6 +10,7 @@ from bertpt.config import (
     BuildConfig,
     PretrainConfig,
     TokenizerConfig,
+    parse_shard,
 )
 from bertpt.errors import SettingError
 
@@ -170,3 +171,34 @@ def test_help_tells_the_learning_rates_from_another_model():
 def test_a_model_with_an_empty_name_is_not_taken_for_none():
     with pytest.raises(SettingError):
         PretrainConfig(init_from="", hidden_size=12)
+
+
+# ----------------------------------------------------------------------------- parts of a corpus
+
+
+@pytest.mark.parametrize(
+    ("shard", "part"), [(None, (1, 1)), ("1/1", (1, 1)), ("3/16", (3, 16)), ("03/16", (3, 16))]
+)
+def test_a_shard_is_a_part_and_the_number_of_parts(shard, part):
+    assert parse_shard(shard) == part
+    assert BuildConfig(shard=shard).shard == shard
+
+
+@pytest.mark.parametrize("shard", ["0/4", "5/4"])
+def test_a_part_that_is_not_among_them_is_refused(shard):
+    with pytest.raises(SettingError, match=rf"^--shard {shard} must be one of 1/4 to 4/4$"):
+        BuildConfig(shard=shard)
+
+
+@pytest.mark.parametrize("shard", ["", "/", "3", "/16", "3/", "0/0", "1/0", "-1/4", "1/4/5", "٣/٤"])
+def test_what_is_no_part_at_all_is_refused(shard):
+    with pytest.raises(SettingError) as error:
+        BuildConfig(shard=shard)
+    assert str(error.value) == f"--shard {shard!r} is not I/N, such as 3/16 (is a variable unset?)"
+
+
+def test_every_part_has_draws_of_its_own_and_the_whole_has_one_name():
+    names = [BuildConfig(shard=shard).of_part("split") for shard in ("1/2", "2/2", "1/3", "1/12")]
+    assert len({*names, "split"}) == 5
+    assert BuildConfig().of_part("split") == BuildConfig(shard="1/1").of_part("split") == "split"
+    assert BuildConfig(shard="01/2").of_part("split") == names[0]

@@ -7,6 +7,7 @@ library users pass them. Nothing here needs torch.
 import dataclasses
 import math
 import operator
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
@@ -100,6 +101,26 @@ def _problem(value: Any, declared: Mapping[str, Any]) -> str | None:
 # ------------------------------------------------------------------------------- text to examples
 
 OBJECTIVES = ("nsp", "sop", "mlm")
+SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
+
+
+def parse_shard(shard: str | None) -> tuple[int, int]:
+    """Which part of a corpus, counted from 1, and of how many; `None` is all of it, (1, 1).
+
+    Raises:
+        SettingError: it is not I/N with 1 <= I <= N.
+    """
+    if shard is None:
+        return 1, 1
+    form = SHARD.fullmatch(shard)
+    part, num_parts = map(int, form.groups()) if form else (0, 0)
+    if not num_parts:
+        raise SettingError("shard", f"{shard!r} is not I/N, such as 3/16 (is a variable unset?)")
+    if not 1 <= part <= num_parts:
+        raise SettingError(
+            "shard", f"{shard} must be one of 1/{num_parts} to {num_parts}/{num_parts}"
+        )
+    return part, num_parts
 
 
 @dataclass(frozen=True)
@@ -182,16 +203,28 @@ class BuildConfig(Settings):
     valid_fraction: float = setting(
         0.05, "Share of the documents held out for valid/.", at_least=0, below=1
     )
+    shard: str | None = setting(
+        None,
+        "Build part I of N: of the files that INPUT stands for every N-th, from the I-th on; or, "
+        "where they are fewer than N, every N-th document. Needs --tokenizer.",
+        metavar="I/N",
+    )
     seed: int = setting(0, "Seed of every random draw.", at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        parse_shard(self.shard)
         if self.span and self.pairing == "google":
             raise SettingError("span", "and --pairing google exclude each other: Google has none")
         if self.objective != "nsp" and self.pairing == "google":
             raise SettingError(
                 "objective", f"{self.objective} and --pairing google exclude each other"
             )
+
+    def of_part(self, what: str) -> str:
+        """The name of a random draw: each part of a corpus has draws of its own."""
+        part, num_parts = parse_shard(self.shard)
+        return what if num_parts == 1 else f"{what} of part {part}/{num_parts}"
 
 
 # -------------------------------------------------------------------------------------- the model

@@ -1,3 +1,4 @@
+import dataclasses
 import hashlib
 import io
 import json
@@ -12,7 +13,7 @@ from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.data import tokenizer
 from bertpt.data.build import build_data, split_documents
 from bertpt.data.dataset import DataFolder
-from bertpt.errors import InputError, OutputError
+from bertpt.errors import InputError, OutputError, SettingError
 
 VOCAB = [*("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), *"abcdefgh", "."]
 TWO = "a b c .\nd e f .\ng h a .\n\nb d f .\nc e g .\nh h a .\n"
@@ -338,3 +339,65 @@ def test_googles_sample_text_gives_sound_examples(shared, tmp_path):
     assert ours == pytest.approx(google["tokens"] / google["instances"], rel=0.1)
     share = manifest["masked_tokens"]["train"] / manifest["example_tokens"]["train"]
     assert share == pytest.approx(google["masked"] / google["tokens"], abs=0.01)
+
+
+# ------------------------------------------------------------------------------ parts of a corpus
+
+
+def in_documents(num_documents):
+    """Documents that differ from each other."""
+    letters = "abcdefgh"
+    return [
+        "\n".join(f"{letters[i % 8]} {letters[j]} {letters[i // 8]} ." for j in range(6))
+        for i in range(num_documents)
+    ]
+
+
+def without_settings(data):
+    """What was built, the settings apart."""
+    kept = {name: data.manifest[name] for name in data.manifest.keys() - {"settings", "inputs"}}
+    return kept, digest(data.path)
+
+
+@pytest.mark.parametrize("objective", ["nsp", "sop", "mlm"])
+def test_the_only_part_is_the_whole(make, objective):
+    text = "\n\n".join(in_documents(20))
+    settings = {"objective": objective, "dupe_factor": 2, "seq_len": 24}
+    whole = make(text, "whole", **settings)
+    part = make(text, "part", shard="1/1", **settings)
+    assert without_settings(part) == without_settings(whole)
+    assert (whole.settings.shard, part.settings.shard) == (None, "1/1")
+
+
+def test_the_tokens_of_the_parts_are_those_of_the_whole(make):
+    text = "\n\n".join(in_documents(23))
+    whole = make(text, "whole", valid_fraction=0)
+    parts = [make(text, f"part-{i}", valid_fraction=0, shard=f"{i}/3") for i in (1, 2, 3)]
+    assert [part.manifest["documents"]["train"] for part in parts] == [8, 8, 7]
+    counts = sum(part.token_counts for part in parts)
+    assert counts.tolist() == whole.token_counts.tolist()
+
+
+def test_the_documents_held_out_of_a_part_depend_on_the_part_alone():
+    config = BuildConfig(valid_fraction=0.3)
+    held_out = [
+        split_documents(50, dataclasses.replace(config, shard=shard))["valid"].tolist()
+        for shard in (None, "1/1", "1/2", "2/2", "1/2")
+    ]
+    assert held_out[0] == held_out[1]
+    assert held_out[2] == held_out[4]
+    assert len({str(numbers) for numbers in held_out}) == 3
+
+
+def test_a_part_without_documents_says_how_to_mend_it(make):
+    with pytest.raises(InputError, match=r"no document in part 3/3; make fewer parts$"):
+        make(TWO, shard="3/3")
+    with pytest.raises(InputError, match=r"one document only in part 2/2, .*make fewer parts, "):
+        make(TWO, "one", shard="2/2")
+
+
+def test_a_part_needs_a_tokenizer_before_anything_is_read(tmp_path):
+    with pytest.raises(SettingError, match=r"^--shard 1/2 needs --tokenizer, "):
+        build_data(
+            ["missing.txt"], tmp_path / "out", tokenizer_path=None, config=BuildConfig(shard="1/2")
+        )

@@ -1,13 +1,19 @@
 import gzip
+import itertools
+import json
 import os
 import threading
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from bertpt.data.corpus import Corpus
 from bertpt.data.inputs import find_files
+from bertpt.data.sentences import SentenceSplitter
 from bertpt.errors import InputError, SettingError
 
 
@@ -227,3 +233,139 @@ def test_a_file_that_is_given_twice_is_read_once(tmp_path):
     corpus = Corpus([str(tmp_path / "a.txt"), str(tmp_path), f"{tmp_path}/*.txt"])
     assert list(corpus) == [["a b"], ["c d"]]
     assert corpus.num_repeated_files == 5
+
+
+# ------------------------------------------------------------------------------- parts of a corpus
+
+NUMBERS = itertools.count()
+COUNTS = ("replaced_lines", "surrogate_rows", "nul_lines", "empty_rows", "json_like_files")
+CLEAN = ["One. Two.", "a b", "\u200b", "c\u2028d"]
+# Blank lines, blank characters, and what is mended.
+LINES = [
+    *(line.encode() for line in CLEAN),
+    b"",
+    b" \t",
+    b"\x85",
+    b"\0",
+    b"\0\0e",
+    b"f \xff",
+    b"\r",
+]
+JSON_LINE = b'{"text": "a b. c d."}'
+ROWS = [*CLEAN, "", " \n ", "\0", "g\0h\n\ni", None]
+
+
+def text_file(lines):
+    return "txt", b"\n".join(lines)
+
+
+def json_file(rows):
+    lines = ("" if row == "blank line" else json.dumps({"text": row}) for row in rows)
+    return "jsonl", "\n".join(lines).encode()
+
+
+def parquet_file(rows):
+    sink = pa.BufferOutputStream()
+    raw = pa.array([row if row is None else row.encode() for row in rows], pa.binary())
+    parquet.write_table(pa.table({"text": raw.view(pa.string())}), sink)
+    return "parquet", sink.getvalue().to_pybytes()
+
+
+FILES = st.one_of(
+    st.lists(st.sampled_from([*LINES, JSON_LINE]), max_size=12).map(text_file),
+    st.lists(st.sampled_from([*ROWS, "\ud800 j", "blank line"]), max_size=6).map(json_file),
+    st.lists(st.sampled_from(ROWS), max_size=6).map(parquet_file),
+)
+
+
+def write_corpus(folder, files):
+    folder = folder / f"corpus-{next(NUMBERS)}"
+    folder.mkdir()
+    for number, (ending, content) in enumerate(files):
+        (folder / f"{number}.{ending}").write_bytes(content)
+    return [str(folder / f"{number}.{ending}") for number, (ending, _) in enumerate(files)]
+
+
+@settings(deadline=None, max_examples=60)  # files are written
+@given(files=st.lists(FILES, min_size=1, max_size=5), num_parts=st.integers(1, 7))
+def test_every_document_and_every_count_is_of_exactly_one_part(tmp_path_factory, files, num_parts):
+    names = write_corpus(tmp_path_factory.getbasetemp(), files)
+    whole = Corpus(names)
+    documents = list(whole)
+    parts = [Corpus(names, shard=f"{i + 1}/{num_parts}") for i in range(num_parts)]
+    found = [list(part) for part in parts]
+    if num_parts > len(files):
+        assert found == [documents[i::num_parts] for i in range(num_parts)]
+    else:
+        assert [part.files for part in parts] == [names[i::num_parts] for i in range(num_parts)]
+        assert found == [list(Corpus(names[i::num_parts])) for i in range(num_parts)]
+    assert sorted(itertools.chain(*found)) == sorted(documents)
+    for count in COUNTS:
+        counted = sum(getattr(part, f"num_{count}") for part in parts)
+        assert counted == getattr(whole, f"num_{count}"), count
+    for part in parts:
+        assert part.total_bytes in (None, part.num_bytes)
+
+
+def test_of_fewer_files_than_parts_every_nth_document_is_taken(tmp_path):
+    (tmp_path / "1.txt").write_text("a\n\nb\n\nc\n")
+    (tmp_path / "2.jsonl").write_text('{"text": "d"}\n{"text": ""}\n{"text": "e"}\n')
+    parts = [list(Corpus([str(tmp_path)], shard=f"{i}/3")) for i in (1, 2, 3)]
+    assert parts == [[["a"], ["d"]], [["b"], ["e"]], [["c"]]]
+
+
+def test_of_as_many_files_as_parts_or_more_every_nth_file_is_taken(tmp_path):
+    for name in "abcde":
+        (tmp_path / f"{name}.txt").write_text(f"{name} 1\n\n{name} 2\n")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")  # a double, which takes no turn
+    parts = [Corpus([str(tmp_path)], shard=f"{i}/2") for i in (1, 2)]
+    assert [[text[:1] for (text,) in part] for part in parts] == [[*"aaccee"], [*"bbdd"]]
+    assert [part.num_repeated_files for part in parts] == [1, 0]
+
+
+def test_the_text_of_other_parts_is_not_split(tmp_path, monkeypatch):
+    split, lines = SentenceSplitter.split, []
+
+    def watched(splitter, line):
+        lines.append(line)
+        return split(splitter, line)
+
+    monkeypatch.setattr(SentenceSplitter, "split", watched)
+    (tmp_path / "1.txt").write_text("a. b.\n\nc. d.\n\ne. f.\n")
+    (tmp_path / "2.jsonl").write_text('{"text": "g. h."}\n{"text": "i. j."}\n')
+    list(Corpus([str(tmp_path)], shard="2/4"))
+    assert lines == ["c. d."]
+
+
+def test_only_a_parts_own_text_must_be_clean(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"a\n\n\xff \0\n\nb\n")
+    assert list(Corpus([str(path)], strict=True, shard="1/2")) == [["a"], ["b"]]
+    with pytest.raises(InputError, match="line 3 is not valid UTF-8"):
+        list(Corpus([str(path)], strict=True, shard="2/2"))
+
+
+@pytest.mark.parametrize("shard", [None, "1/3", "2/3", "3/3"])
+def test_a_bar_ends_at_the_bytes_of_the_input(tmp_path, shard):
+    path = tmp_path / "text.txt"
+    path.write_text("a\n\nb\n\nc\n\nd\n\n\n")
+    bar = SimpleNamespace(n=0, close=lambda: None)
+    bar.update = lambda more: setattr(bar, "n", bar.n + more)
+    corpus = Corpus([str(path)], shard=shard)
+    list(corpus.watched(bar))
+    assert bar.n == corpus.total_bytes == path.stat().st_size
+
+
+def test_a_text_that_looks_like_json_is_told_by_the_part_that_has_its_first_line(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(JSON_LINE + b"\n\nb\n")
+    parts = [Corpus([str(path)], shard=f"{i}/2") for i in (1, 2)]
+    list(map(list, parts))
+    assert [part.num_json_like_files for part in parts] == [1, 0]
+
+
+def test_a_part_is_the_same_on_every_pass(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("a\n\nb\n\nc\n")
+    corpus = Corpus([str(path)], shard="1/2")
+    assert list(corpus) == list(corpus) == [["a"], ["c"]]

@@ -14,6 +14,7 @@ import pytest
 from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.data import pairing, tokenizing, workers
 from bertpt.data.build import build_data
+from bertpt.data.wordpiece import train_tokenizer
 from bertpt.data.workers import RESULTS_KEPT, TASKS_ALONE, Workers, num_cores
 from bertpt.errors import BertptError
 
@@ -118,3 +119,20 @@ def test_the_files_are_the_same_for_any_number_of_workers(
     alone = build("alone", 1, chars=1 << 20, tokens=1 << 18)
     assert build("two", 2) == alone
     assert build("three", 3, alone=0, chars=50, tokens=64) == alone
+
+
+def test_a_part_is_the_same_for_any_number_of_workers(corpus, tmp_path, monkeypatch):
+    learned = tmp_path / "tokenizer"
+    train_tokenizer([str(corpus)], learned, config=TokenizerConfig(vocab_size=150))
+    monkeypatch.setattr(workers, "TASKS_ALONE", 1)
+    monkeypatch.setattr(tokenizing, "CHARS_PER_TASK", 900)
+    monkeypatch.setattr(pairing, "TOKENS_PER_TASK", 700)
+    for number in (1, 2):
+        build_data(
+            [str(corpus)],
+            tmp_path / f"data-{number}",
+            tokenizer_path=learned,
+            config=BuildConfig(seq_len=32, sentence_per_line=True, shard="2/3"),
+            workers=number,
+        )
+    assert digests(tmp_path / "data-1") == digests(tmp_path / "data-2")

@@ -23,7 +23,7 @@ from bertpt.data.shards import SplitWriter
 from bertpt.data.tokenizer import Tokenizer
 from bertpt.data.tokenizing import tokenize
 from bertpt.data.workers import Workers
-from bertpt.errors import InputError
+from bertpt.errors import InputError, SettingError
 from bertpt.progress import Progress
 from bertpt.rng import generator, permutation
 
@@ -61,6 +61,12 @@ def build_data(
             and what stood at `out` still stands.
     """
     progress = progress or Progress()
+    if config.shard is not None and not tokenizer_path:
+        raise SettingError(
+            "shard",
+            f"{config.shard} needs --tokenizer, or each part would learn a vocabulary of its own; "
+            "make one with bertpt train-tokenizer",
+        )
     files.refuse_existing(out, overwrite=overwrite, is_ours=dataset.is_data_folder)
     vocabulary = learned = None
     if tokenizer_path:
@@ -71,6 +77,7 @@ def build_data(
         sentence_per_line=config.sentence_per_line,
         text_field=config.text_field,
         strict=config.strict,
+        shard=config.shard,
     )
     with (
         files.new_folder(out) as work,
@@ -176,12 +183,17 @@ class _TextSpool:
 
 
 def _require_documents(num_documents: int, corpus: Corpus, objective: str) -> None:
+    if num_documents == 0 and corpus.shard is not None:
+        raise InputError(f"{corpus.name}: no document in part {corpus.shard}; make fewer parts")
     if num_documents == 0:
         raise InputError(f"{corpus.name}: no text in it")
     if num_documents == 1 and objective == "nsp":
+        where = "" if corpus.shard is None else f" in part {corpus.shard}"
+        fewer = "" if corpus.shard is None else "make fewer parts, "
         raise InputError(
-            f"{corpus.name}: one document only, and a random next sentence needs another one; "
-            "separate documents by blank lines, give more files, or take --objective sop or mlm"
+            f"{corpus.name}: one document only{where}, and a random next sentence needs another "
+            f"one; {fewer}separate documents by blank lines, give more files, or take "
+            "--objective sop or mlm"
         )
 
 
@@ -198,7 +210,7 @@ def split_documents(num_documents: int, config: BuildConfig) -> dict[str, np.nda
     if config.valid_fraction and num_documents >= 4:
         wanted = max(2, round(num_documents * config.valid_fraction))
         num_valid = min(wanted, num_documents - 2)
-    shuffled = permutation(generator(config.seed, "split"), num_documents)
+    shuffled = permutation(generator(config.seed, config.of_part("split")), num_documents)
     return {"train": np.sort(shuffled[num_valid:]), "valid": np.sort(shuffled[:num_valid])}
 
 

@@ -2,12 +2,14 @@
 
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from bertpt.config import parse_shard
 from bertpt.data import rows
 from bertpt.data.hub import hub_rows, is_hub
 from bertpt.data.inputs import (
@@ -44,6 +46,9 @@ class Corpus:
     Iterating counts what was met, so the counts are those of the last full pass. A file that is
     given twice is read once, or its text would be held out and trained on as well.
 
+    With `shard`, I/N, only the I-th of N parts is there, and what is counted is of it alone. A part
+    has every N-th file; where there are fewer files than N, it has every N-th document.
+
     Attributes:
         num_replaced_lines: lines and rows with invalid UTF-8, which became U+FFFD.
         num_surrogate_rows: rows with half a surrogate pair (JSON can spell one): U+FFFD.
@@ -54,7 +59,8 @@ class Corpus:
     Raises:
         InputError: an input does not exist, is damaged or is not text; with `strict`, also where
             text is not clean.
-        SettingError: the language is not an ISO 639 code, or the field has no name.
+        SettingError: the language is not an ISO 639 code, the field has no name, or there is no
+            such part.
     """
 
     inputs: Sequence[str]
@@ -62,6 +68,7 @@ class Corpus:
     sentence_per_line: bool = False
     text_field: str = field(default="text", kw_only=True)
     strict: bool = field(default=False, kw_only=True)
+    shard: str | None = field(default=None, kw_only=True)
     files: list[str] = field(init=False)
     num_repeated_files: int = field(init=False)
     num_bytes: int = field(init=False, default=0)
@@ -70,6 +77,8 @@ class Corpus:
     num_nul_lines: int = field(init=False, default=0)
     num_empty_rows: int = field(init=False, default=0)
     num_json_like_files: int = field(init=False, default=0)
+    _turns: tuple[int, int] = field(init=False, repr=False)
+    _num_ended: int = field(init=False, default=0, repr=False)  # documents, those of all parts
     _splitter: SentenceSplitter = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -79,12 +88,18 @@ class Corpus:
             )
         if not self.text_field:
             raise SettingError("text_field", "'' is no field; give its name")
+        part, num_parts = parse_shard(self.shard)
         found = list(find_files(self.inputs))
+        times = Counter(map(identity, found))
         first: dict[object, str] = {}
         for file in found:
             first.setdefault(identity(file), file)
         self.files = list(first.values())
-        self.num_repeated_files = len(found) - len(self.files)
+        self._turns = (part - 1, num_parts)  # whose the documents are
+        if len(self.files) >= num_parts:
+            self.files = self.files[part - 1 :: num_parts]
+            self._turns = (0, 1)
+        self.num_repeated_files = sum(times[identity(file)] - 1 for file in self.files)
         self._splitter = self._new_splitter()
 
     @property
@@ -108,6 +123,7 @@ class Corpus:
     def __iter__(self) -> Iterator[list[str]]:
         self.num_bytes = self.num_replaced_lines = self.num_surrogate_rows = 0
         self.num_nul_lines = self.num_empty_rows = self.num_json_like_files = 0
+        self._num_ended = 0
         self._splitter = self._new_splitter()
         for file in self.files:
             yield from self._documents(file)
@@ -120,7 +136,29 @@ class Corpus:
         for document in self:
             yield document
             bar.update(self.num_bytes - bar.n)
+        bar.update(self.num_bytes - bar.n)  # what follows the last document
         bar.close()
+
+    # ------------------------------------------------------------------------- parts of a corpus
+
+    @property
+    def _is_in_part(self) -> bool:
+        """Whether the document that is being read, or comes next, belongs to this part."""
+        turn, num_parts = self._turns
+        return self._num_ended % num_parts == turn
+
+    def _sentences(self, line: str) -> Iterator[str]:
+        """The sentences of a line; of a document of another part, only whether there are some."""
+        if self._is_in_part:
+            yield from self._splitter.split(line)
+        elif line.strip():
+            yield line
+
+    def _ended(self, document: list[str]) -> Iterator[list[str]]:
+        """The document that was read to its end, if it belongs to this part."""
+        if self._is_in_part:
+            yield document
+        self._num_ended += 1
 
     # ----------------------------------------------------------------------------- kinds of input
 
@@ -150,14 +188,15 @@ class Corpus:
         for place, line in self._lines(stream, name):
             if place[-1] == 1:
                 row = rows.parse_object(line) if line.startswith("{") else None
-                self.num_json_like_files += isinstance((row or {}).get(self.text_field), str)
+                is_json_like = isinstance((row or {}).get(self.text_field), str)
+                self.num_json_like_files += is_json_like and self._is_in_part
             if line.strip():
-                document.extend(self._splitter.split(self._without_nul(line, place)))
+                document.extend(self._sentences(self._without_nul(line, place)))
             elif document:
-                yield document
+                yield from self._ended(document)
                 document = []
         if document:
-            yield document
+            yield from self._ended(document)
 
     def _of_json_lines(self, stream: io.BufferedReader, name: str) -> Iterator[list[str]]:
         for place, line in self._lines(stream, name):
@@ -178,11 +217,11 @@ class Corpus:
         rows.require_text(text, self.text_field, place=_spoken(place))
         document: list[str] = []
         for line in self._without_nul(self._without_halves(text or "", place), place).split("\n"):
-            document.extend(self._splitter.split(line))
+            document.extend(self._sentences(line))
         if document:
-            yield document
+            yield from self._ended(document)
         else:
-            self.num_empty_rows += 1
+            self.num_empty_rows += self._is_in_part
 
     # ----------------------------------------------------------------------------- lines of text
 
@@ -200,7 +239,7 @@ class Corpus:
             return raw.decode("utf-8")
         except UnicodeDecodeError:
             self._refuse_if_strict("is not valid UTF-8", place)
-            self.num_replaced_lines += 1
+            self.num_replaced_lines += self._is_in_part
             return raw.decode("utf-8", "replace")
 
     def _without_halves(self, text: str, place: Place) -> str:
@@ -208,7 +247,7 @@ class Corpus:
             text.encode("utf-8")
         except UnicodeEncodeError:
             self._refuse_if_strict("holds a lone surrogate, half a character", place)
-            self.num_surrogate_rows += 1
+            self.num_surrogate_rows += self._is_in_part
             return without_surrogates(text)
         return text
 
@@ -216,11 +255,11 @@ class Corpus:
         if "\0" not in text:
             return text
         self._refuse_if_strict("holds NUL characters", place)
-        self.num_nul_lines += 1
+        self.num_nul_lines += self._is_in_part
         return text.replace("\0", "")
 
     def _refuse_if_strict(self, problem: str, place: Place) -> None:
-        if self.strict:
+        if self.strict and self._is_in_part:
             raise InputError(f"{_spoken(place)} {problem}; mend it, or leave --strict out")
 
 
