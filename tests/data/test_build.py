@@ -378,6 +378,14 @@ def test_the_tokens_of_the_parts_are_those_of_the_whole(make):
     assert counts.tolist() == whole.token_counts.tolist()
 
 
+def test_parts_of_equal_text_have_pairs_of_their_own(make):
+    text = "\n\n".join(document for document in in_documents(20) for _ in range(2))
+    parts = [make(text, f"part-{i}", shard=f"{i}/2", valid_fraction=0) for i in (1, 2)]
+    assert parts[0].token_counts.tolist() == parts[1].token_counts.tolist()
+    pairs = [[spell(row.input_ids) for row in rows(part)] for part in parts]
+    assert pairs[0] != pairs[1]
+
+
 def test_the_documents_held_out_of_a_part_depend_on_the_part_alone():
     config = BuildConfig(valid_fraction=0.3)
     held_out = [

@@ -174,7 +174,8 @@ def _make(task: _Task) -> Made:
 
 
 def _draw(task: _Task, tools: "_Tools") -> Iterator[_Drawn]:
-    config, name = task.split.config, f"pairs of {task.split.name}"
+    config = task.split.config
+    name = config.of_part(f"pairs of {task.split.name}")
     for number in range(task.start, task.stop):
         rng = generator(config.seed, name, task.dupe, number)
         for whole in tools.maker.pairs(number, rng):
