@@ -1,26 +1,25 @@
 """`bertpt eval-mlm`."""
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from bertpt.config import EvalConfig
-from bertpt_cli.options import Config, Json, Model, Quiet, takes_settings
+from bertpt_cli.options import Config, DataFolders, Json, Model, Quiet, takes_settings
 from bertpt_cli.output import nats, percent, print_json, print_table
 
 
 @takes_settings
 def eval_mlm(
     model: Model,
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="Data folder.", show_default=False)],
+    data: DataFolders,
     config: EvalConfig,
     *,
     json: Json = False,
     quiet: Quiet = False,
     config_file: Config = None,  # noqa: ARG001  its callback does the work
 ) -> None:
-    """Evaluate a model on the stored masks of a data folder.
+    """Evaluate a model on the stored masks of data folders.
 
     The masks are part of DATA, so the figures are the same every time and for every batch size.
     """

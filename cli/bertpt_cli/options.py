@@ -139,6 +139,15 @@ Inputs = Annotated[
         show_default=False,
     ),
 ]
+DataFolders = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DATA",
+        help="Data folder; or several of one vocabulary, such as the parts that build-data's "
+        "--shard makes, read as one.",
+        show_default=False,
+    ),
+]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace an output of this command that stands there.")
 ]

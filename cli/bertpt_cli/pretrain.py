@@ -8,14 +8,14 @@ import typer
 from bertpt.config import PretrainConfig
 from bertpt.errors import SettingError
 from bertpt.files import printable
-from bertpt_cli.options import Config, Json, Overwrite, Quiet, given, takes_settings
+from bertpt_cli.options import Config, DataFolders, Json, Overwrite, Quiet, given, takes_settings
 from bertpt_cli.output import nats, percent, print_json
 
 
 @takes_settings
 def pretrain(
     context: typer.Context,
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="Data folder.", show_default=False)],
+    data: DataFolders,
     out: Annotated[
         Path, typer.Option(metavar="RUN", help="Run folder to write.", show_default=False)
     ],
@@ -34,7 +34,7 @@ def pretrain(
     quiet: Quiet = False,
     config_file: Config = None,  # noqa: ARG001  its callback does the work
 ) -> None:
-    """Train a BERT on a data folder.
+    """Train a BERT on data folders.
 
     With MLM and NSP, from scratch or, with --init-from, from the weights of another.
 

@@ -413,6 +413,47 @@ def test_a_resumed_run_may_be_made_longer(done, data, trained, tmp_path):
     assert steps == [1, 2, 3, 4, 5, 6]
 
 
+# ------------------------------------------------------------------------------ parts of a corpus
+
+
+def test_parts_of_a_corpus_are_built_trained_and_evaluated_on_together(done, corpus, tmp_path):
+    out, tokenizer_path = tmp_path / "run", tmp_path / "tokenizer"
+    done("train-tokenizer", corpus, "--out", tokenizer_path, "--vocab-size", 99, "--quiet")
+    parts = [tmp_path / f"data-{i}" for i in (1, 2)]
+    for i, part in enumerate(parts, start=1):
+        options = ("--tokenizer", tokenizer_path, "--seq-len", 32, "--valid-fraction", 0.3)
+        told = only_object(
+            done("build-data", corpus, "--out", part, *options, "--shard", f"{i}/2", "--json")
+        )
+        assert told["settings"]["shard"] == f"{i}/2"
+        assert told["documents"] == {"train": 2, "valid": 2}  # of 8
+    done("pretrain", *parts, "--out", out, *TINY, "--steps", 2, "--quiet")
+    told = only_object(done("eval-mlm", out, *parts, "--json", "--quiet"))
+    manifests = [read_json(part / "manifest.json") for part in parts]
+    assert told["num_examples"] == sum(m["examples"]["valid"] for m in manifests)
+    assert told["num_targets"] == sum(m["masked_tokens"]["valid"] for m in manifests)
+    resumed = ("pretrain", *parts, "--out", out, "--resume", "--steps", 3, "--json")
+    assert only_object(done(*resumed))["step"] == 3
+
+
+def test_a_config_file_may_give_the_part(done, two):
+    (two / "c.toml").write_text('shard = "2/2"\nobjective = "mlm"\n')
+    given = (two / "two.txt", "--tokenizer", two / "vocab.txt", "--config", two / "c.toml")
+    told = only_object(done("build-data", *given, "--out", two / "o", "--json"))
+    assert told["documents"] == {"train": 1, "valid": 0}
+
+
+def test_a_part_of_standard_input_is_every_nth_document(done, two):
+    options = ("--tokenizer", two / "vocab.txt", "--sentence-per-line", "--objective", "mlm")
+    for i, sentences in enumerate(TWO_DOCUMENTS.split("\n\n"), start=1):
+        out = two / f"o-{i}"
+        build = ("build-data", "-", "--out", out, *options, "--shard", f"{i}/2", "--quiet")
+        done(*build, stdin=TWO_DOCUMENTS)
+        shown = only_object(done("inspect", out, "--examples", 1, "--json"))["shown"]
+        words = re.sub(r"\[[^|]*\|(.*?)\]", r" \1 ", shown[0]["a"]).split()
+        assert words == sentences.split()
+
+
 # ----------------------------------------------------------------------------------------- eval-mlm
 
 

@@ -181,6 +181,17 @@ FAULTY_INPUT = {
     "train-tokenizer missing.txt --out out": "error: no such file or folder: missing.txt",
     "train-tokenizer empty.txt --out out": "error: empty.txt: no text in it",
     "train-tokenizer blank.txt --out out": "error: blank.txt: no text in it",
+    "build-data empty.txt --out out --tokenizer vocab.txt --shard 1/2": (
+        "error: empty.txt: no document in part 1/2; make fewer parts"
+    ),
+    "build-data two.txt --out out --tokenizer vocab.txt --shard 3/3": (
+        "error: two.txt: no document in part 3/3; make fewer parts"
+    ),
+    "build-data two.txt --out out --tokenizer vocab.txt --shard 1/2": (
+        "error: two.txt: one document only in part 1/2, and a random next sentence needs another "
+        "one; make fewer parts, separate documents by blank lines, give more files, or take "
+        "--objective sop or mlm"
+    ),
     "build-data one.txt --out out": (
         "error: one.txt: one document only, and a random next sentence needs another one; "
         "separate documents by blank lines, give more files, or take --objective sop or mlm"
@@ -261,6 +272,10 @@ FAULTY_INPUT = {
     "pretrain missing --out out": "error: no such data folder: missing",
     "pretrain corpus.txt --out out": "error: no such data folder: corpus.txt",
     "pretrain theirs --out out": (
+        "error: theirs is not a data folder; make one with bertpt build-data"
+    ),
+    "pretrain data missing --out out": "error: no such data folder: missing",
+    "eval-mlm run data theirs": (
         "error: theirs is not a data folder; make one with bertpt build-data"
     ),
     "inspect missing": "error: no such data folder: missing",
@@ -447,6 +462,21 @@ def test_sequences_as_long_as_the_positions_are_fine(run, trained, data):
     assert (result.exit_code, result.stderr) == (0, "")
 
 
+def test_the_same_data_twice_is_refused_and_both_names_are_told(run, trained, data, tmp_path):
+    copy = shutil.copytree(data, tmp_path / "copy")
+    given = hashlib.sha256((data / "manifest.json").read_bytes()).hexdigest()
+    for command in (
+        ("pretrain", data, copy, "--out", tmp_path / "o"),
+        ("eval-mlm", trained, data, copy),
+    ):
+        result = run(*command)
+        assert result.stderr == (
+            f"error: {data} and {copy} hold the same data (manifest {given[:12]}); give it once\n"
+        )
+        assert (result.exit_code, result.stdout) == (1, "")
+    assert not (tmp_path / "o").exists()
+
+
 # -------------------------------------------------------------------- the command line is at fault
 
 BUILD = "build-data two.txt --out out"
@@ -461,6 +491,19 @@ FAULTY_CALL = {
     f"{BUILD} --max-predictions-per-seq 0": "error: --max-predictions-per-seq 0 must be at least 1",
     f"{BUILD} --dupe-factor 0": "error: --dupe-factor 0 must be at least 1",
     f"{BUILD} --workers 0": "error: --workers 0 must be at least 1",
+    **{
+        f"{BUILD} --tokenizer vocab.txt --shard {shard}": (
+            f"error: --shard {shard} must be one of 1/4 to 4/4"
+        )
+        for shard in ("0/4", "5/4")
+    },
+    f"{BUILD} --tokenizer vocab.txt --shard /4": (
+        "error: --shard '/4' is not I/N, such as 3/16 (is a variable unset?)"
+    ),
+    "build-data missing.txt --out data --shard 1/2": (
+        "error: --shard 1/2 needs --tokenizer, or each part would learn a vocabulary of its own; "
+        "make one with bertpt train-tokenizer"
+    ),
     f"{BUILD} --objective maybe": "error: --objective maybe is not one of nsp, sop, mlm",
     f"{BUILD} --pairing google --span": (
         "error: --span and --pairing google exclude each other: Google has none"

@@ -24,7 +24,7 @@ RELIED_ON = {
     "build-data": (
         "--out --tokenizer --vocab-size --seq-len --masked-lm-prob --max-predictions-per-seq "
         "--short-seq-prob --dupe-factor --valid-fraction --language --sentence-per-line --seed "
-        "--overwrite --quiet"
+        "--shard --overwrite --quiet"
     ),
     "inspect": "--split",
     "pretrain": (
@@ -110,6 +110,15 @@ def test_defaults_that_the_recipe_decides_are_told_for_each_recipe(run):
     assert "fast0.001,published0.0001" in told["--learning-rate"]
     assert "fastmuon,publishedadamw" in told["--optimizer"]
     assert "fastmimetic,publishedpublished" in told["--init"]
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [("pretrain", "DATA..."), ("eval-mlm", "MODEL DATA..."), ("inspect", "DATA")],
+)
+def test_the_usage_tells_how_many_data_folders_a_command_takes(run, command, usage):
+    first = re.sub("[{}]", "", help_of(run, command).splitlines()[0])  # as some versions put them
+    assert first == f"Usage: bertpt {command} [OPTIONS] {usage}"
 
 
 def test_a_switch_has_no_negative_twin_that_means_nothing(run):

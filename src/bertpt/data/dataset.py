@@ -89,6 +89,16 @@ class DataFolder:
         self._examples: dict[str, Examples] = {}
         self.settings = BuildConfig.read(self.manifest["settings"], path / "manifest.json")
 
+    @property
+    def name(self) -> str:
+        """The folder, for messages."""
+        return str(self.path)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What a run notes of its data: where it is, and its fingerprint."""
+        return {"path": files.printable(self.path), "sha256": self.fingerprint}
+
     @cached_property
     def tokenizer(self) -> tokenizer.Tokenizer:
         """The tokenizer that made the ids."""

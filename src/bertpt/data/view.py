@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from bertpt.data.batches import collate
-from bertpt.data.dataset import DataFolder
 from bertpt.data.example import Example
+from bertpt.data.folders import AnyData
 from bertpt.errors import InputError
 
 NOT_PREDICTED = -100  # what torch's cross entropy leaves out
 
 
-def transformers_view(data: DataFolder, split: str = "train") -> datasets.Dataset:
+def transformers_view(data: AnyData, split: str = "train") -> datasets.Dataset:
     """A split as transformers would have it; nothing is copied, each row is made when it is read.
 
     Rows have input_ids (stored masks put in), attention_mask, token_type_ids, labels (the true id
@@ -28,7 +28,7 @@ def transformers_view(data: DataFolder, split: str = "train") -> datasets.Datase
     `shuffle` or `map` make of it `datasets` keeps beside the shards, as with any folder.
 
     Args:
-        data: a DATA folder.
+        data: a DATA folder, or several (`open_data`).
         split: "train" or "valid".
 
     Raises:

@@ -8,10 +8,10 @@ from bertpt.data import tokenizer
 from bertpt.errors import MismatchError
 
 if TYPE_CHECKING:
-    from bertpt.data.dataset import DataFolder
+    from bertpt.data.folders import AnyData
 
 
-def require_same_tokenizer(folder: Path, data: "DataFolder") -> None:
+def require_same_tokenizer(folder: Path, data: "AnyData") -> None:
     """Checks that a model and a data folder mean the same by every id.
 
     Raises:
@@ -21,7 +21,7 @@ def require_same_tokenizer(folder: Path, data: "DataFolder") -> None:
     data_print = data.manifest["tokenizer_sha256"]
     if model_print != data_print:
         raise MismatchError(
-            f"{folder} has tokenizer {model_print[:12]}, {data.path} was built with "
+            f"{folder} has tokenizer {model_print[:12]}, {data.name} was built with "
             f"{data_print[:12]}; build the data with --tokenizer {folder}"
         )
 
@@ -41,7 +41,7 @@ def require_rows(shape: BertConfig, num_ids: int, folder: Path) -> None:
 
 def require_sequences(
     shape: BertConfig,
-    data: "DataFolder",
+    data: "AnyData",
     *,
     more_positions: str = "pretrain --init-from and --extend-positions",
 ) -> None:
@@ -58,12 +58,12 @@ def require_sequences(
     seq_len, positions = data.settings.seq_len, shape.max_position_embeddings
     if seq_len > positions:
         raise MismatchError(
-            f"{data.path} has sequences of {seq_len} tokens, but the model has {positions} "
+            f"{data.name} has sequences of {seq_len} tokens, but the model has {positions} "
             f"positions; give it more with {more_positions}, or build the data with "
             f"--seq-len {positions}"
         )
     if shape.type_vocab_size < 2 and data.settings.objective != "mlm":
         raise MismatchError(
-            f"{data.path} has pairs of 2 segments, but the model has type_vocab_size "
+            f"{data.name} has pairs of 2 segments, but the model has type_vocab_size "
             f"{shape.type_vocab_size}"
         )

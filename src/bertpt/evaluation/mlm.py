@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from bertpt.config import EvalConfig
 from bertpt.data.batches import Batch, in_order
-from bertpt.data.dataset import DataFolder
+from bertpt.data.folders import AnyData, open_data
 from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import InputError
 from bertpt.evaluation.fit import require_rows, require_same_tokenizer, require_sequences
@@ -28,16 +28,16 @@ KINDS = ("masked", "random", "unchanged")
 
 def eval_mlm(
     model_path: Path,
-    data_path: Path,
+    data_path: Path | Sequence[Path],
     *,
     config: EvalConfig,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Evaluates a model on the stored masks of a data folder.
+    """Evaluates a model on the stored masks of data folders.
 
     Args:
         model_path: a run, a checkpoint or a Hugging Face folder.
-        data_path: a DATA folder built with the model's tokenizer.
+        data_path: a DATA folder built with the model's tokenizer, or several.
         config: which examples, and where; the result does not depend on its batch_size (to 1e-6).
         progress: where to tell how far it is.
 
@@ -48,10 +48,10 @@ def eval_mlm(
         BertptError: model and data do not fit, or there is nothing to evaluate on.
     """
     progress = progress or Progress()
-    folder, data = find_model(model_path), DataFolder(data_path)
+    folder, data = find_model(model_path), open_data(data_path)
     examples = data.examples(config.split)
     if not len(examples):
-        raise InputError(f"{data_path} holds no {config.split} examples; try --split train")
+        raise InputError(f"{data.name} holds no {config.split} examples; try --split train")
     require_same_tokenizer(folder, data)
     where = choose_device(config.device)
     model, account = load_model(BertForPreTraining, folder)
@@ -164,7 +164,7 @@ def _mean(total: float, number: float) -> float | None:
     return total / number if number else None
 
 
-def baselines(data: DataFolder, split: str) -> dict[str, dict[str, float | None]]:
+def baselines(data: AnyData, split: str) -> dict[str, dict[str, float | None]]:
     """What can be had on a split without any model.
 
     Returns:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertpt.config import BertConfig, PretrainConfig
+from bertpt.data.folders import recorded_paths
 
 
 def model_card(
@@ -53,7 +54,7 @@ def _front_matter(manifest: Mapping[str, Any]) -> str:
     return "\n".join(
         (
             "---",
-            f'language: "{manifest["settings"]["language"]}"',
+            _languages(manifest),
             "library_name: transformers",
             "pipeline_tag: fill-mask",
             "tags:",
@@ -62,6 +63,13 @@ def _front_matter(manifest: Mapping[str, Any]) -> str:
             "---",
         )
     )
+
+
+def _languages(manifest: Mapping[str, Any]) -> str:
+    several = manifest.get("languages", [])
+    if len(several) > 1:  # of several data folders
+        return "\n".join(["language:", *(f'- "{language}"' for language in several)])
+    return f'language: "{manifest["settings"]["language"]}"'
 
 
 def _usage(shape: BertConfig) -> str:
@@ -89,11 +97,12 @@ def _data(manifest: Mapping[str, Any], record: Mapping[str, Any]) -> str:
         )
     ]
     settings = manifest["settings"]
+    paths = ", ".join(f"`{path}`" for path in recorded_paths(record["data"]))
     return (
         _table(("", "training", "held out"), rows)
         + f"\n\nSequences of {settings['seq_len']} tokens, {settings['masked_lm_prob']:.0%} of "
         f"them to predict; WordPiece vocabulary of {manifest['vocab_size']:,} entries (SHA-256 "
-        f"`{manifest['tokenizer_sha256'][:12]}`); data `{record['data']['path']}` (SHA-256 "
+        f"`{manifest['tokenizer_sha256'][:12]}`); data {paths} (SHA-256 "
         f"`{record['data']['sha256'][:12]}`)."
     )
 

@@ -14,7 +14,7 @@ import torch
 import bertpt
 from bertpt import files
 from bertpt.config import PretrainConfig
-from bertpt.data.dataset import DataFolder
+from bertpt.data.folders import AnyData, recorded_paths
 from bertpt.errors import InputError, MismatchError, SettingError
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.folder import load_into
@@ -64,7 +64,7 @@ class RunFolder:
         """
         files.refuse_existing(self.path, overwrite=overwrite, is_ours=is_run_folder)
 
-    def create(self, config: PretrainConfig, data: DataFolder, *, overwrite: bool) -> None:
+    def create(self, config: PretrainConfig, data: AnyData, *, overwrite: bool) -> None:
         """Makes the folder, with the resolved settings in its config.json.
 
         Raises:
@@ -80,7 +80,7 @@ class RunFolder:
                 {
                     "format": FORMAT,
                     "settings": config.to_dict(),
-                    "data": {"path": files.printable(data.path), "sha256": data.fingerprint},
+                    "data": data.record,
                     "packages": {"bertpt": bertpt.__version__, **packages},
                 },
             )
@@ -101,7 +101,7 @@ class RunFolder:
         stored = files.read_json(self.path / "config.json")
         files.write_json(self.path / "config.json", {**stored, "settings": config.to_dict()})
 
-    def require_same_data(self, data: DataFolder) -> None:
+    def require_same_data(self, data: AnyData) -> None:
         """Checks that the data is what the run was started on.
 
         Raises:
@@ -109,10 +109,11 @@ class RunFolder:
         """
         started = files.read_json(self.path / "config.json")["data"]
         if started["sha256"] != data.fingerprint:
+            paths = recorded_paths(started)
+            same = "the same data" if len(paths) == 1 else "the same folders in their order"
             raise MismatchError(
-                f"{self.path} was trained on {started['path']} ({started['sha256'][:12]}), and "
-                f"{data.path} is {data.fingerprint[:12]}; resume with the same data, or start "
-                "another run"
+                f"{self.path} was trained on {', '.join(paths)} ({started['sha256'][:12]}), and "
+                f"{data.name} is {data.fingerprint[:12]}; resume with {same}, or start another run"
             )
 
     # ------------------------------------------------------------------------------------ metrics
@@ -152,7 +153,7 @@ class RunFolder:
         state: TrainerState,
         model: BertForPreTraining,
         optimizers: list[torch.optim.Optimizer],
-        data: DataFolder,
+        data: AnyData,
         *,
         keep_last: int,
     ) -> None:
@@ -170,13 +171,13 @@ class RunFolder:
             for old in self.checkpoints()[:-keep_last]:
                 shutil.rmtree(old)
 
-    def save_newest(self, model: BertForPreTraining, data: DataFolder, *, step: int) -> None:
+    def save_newest(self, model: BertForPreTraining, data: AnyData, *, step: int) -> None:
         """Writes model/, which has made `step` steps."""
         with files.new_folder(self.path / "model") as work:
             self._save_model(work, model, data, step=step)
 
     def _save_model(
-        self, folder: Path, model: BertForPreTraining, data: DataFolder, *, step: int
+        self, folder: Path, model: BertForPreTraining, data: AnyData, *, step: int
     ) -> None:
         """Writes a Hugging Face model folder: weights, config, tokenizer, model card."""
         data.tokenizer.save(folder, max_tokens=model.config.max_position_embeddings)

@@ -1,8 +1,9 @@
-"""The pretrain stage: a data folder in, a RUN folder out."""
+"""The pretrain stage: data folders in, a RUN folder out."""
 
 import dataclasses
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import torch
 
 from bertpt.config import BertConfig, PretrainConfig
 from bertpt.data.batches import TrainingExamples, collate, in_order
-from bertpt.data.dataset import DataFolder
 from bertpt.data.example import Example
+from bertpt.data.folders import AnyData, open_data
 from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import BertptError, InputError, SettingError
 from bertpt.evaluation.fit import require_rows, require_same_tokenizer, require_sequences
@@ -32,7 +33,7 @@ UNTRAINED_TOLERANCE = 0.5  # nats that the untrained loss may be off
 
 
 def pretrain(
-    data_path: Path,
+    data_path: Path | Sequence[Path],
     out: Path,
     *,
     config: PretrainConfig,
@@ -43,7 +44,7 @@ def pretrain(
     """Trains a BERT on MLM and NSP, from scratch or from the weights of another.
 
     Args:
-        data_path: a DATA folder.
+        data_path: a DATA folder, or several, whose examples are trained on alike.
         out: the RUN folder to make, or to go on with.
         config: how to train; what it leaves open, its recipe decides.
         resume: go on from the newest checkpoint in `out`.
@@ -59,7 +60,7 @@ def pretrain(
     run = RunFolder(out)
     if not resume:
         run.refuse_existing(overwrite=overwrite)
-    trainer = Trainer(DataFolder(data_path), run, config, progress or Progress(), resume=resume)
+    trainer = Trainer(open_data(data_path), run, config, progress or Progress(), resume=resume)
     if resume:
         trainer.resume()
     else:
@@ -72,7 +73,7 @@ class Trainer:
 
     def __init__(
         self,
-        data: DataFolder,
+        data: AnyData,
         run: RunFolder,
         config: PretrainConfig,
         progress: Progress,
@@ -83,7 +84,7 @@ class Trainer:
         self.config = config = config.resolve()
         examples = data.examples("train")
         if not len(examples):
-            raise InputError(f"{data.path} holds no training examples")
+            raise InputError(f"{data.name} holds no training examples")
         self.valid = data.examples("valid")
         self.training = TrainingExamples(
             examples,

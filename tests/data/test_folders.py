@@ -1,0 +1,191 @@
+"""Several data folders read as one: every row of each, and a word where they do not go together."""
+
+import datasets
+import numpy as np
+import pytest
+
+from bertpt.config import BuildConfig, TokenizerConfig
+from bertpt.data.build import build_data
+from bertpt.data.dataset import DataFolder
+from bertpt.data.folders import DataFolders, open_data, recorded_paths
+from bertpt.data.view import transformers_view
+from bertpt.errors import InputError, MismatchError
+
+VOCAB = [*("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), *"abcdefgh", "."]
+SPLITS = ("train", "valid")
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    """Builds a folder of documents that no other has, unless the same letter is given."""
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCAB))
+    (folder / "other.txt").write_text("".join(f"{token}\n" for token in [*VOCAB, "i"]))
+
+    def build(name, letter="a", *, vocab="vocab.txt", **settings):
+        documents = ["\n".join(f"{letter} {b} {c} ." for b in "abcd") for c in "abcdefgh"]
+        text = folder / f"{name}.txt"
+        text.write_text("\n\n".join(documents))
+        build_data(
+            [str(text)],
+            folder / name,
+            tokenizer_path=folder / vocab,
+            config=BuildConfig(
+                **{"sentence_per_line": True, "seq_len": 12, "valid_fraction": 0.3, **settings}
+            ),
+            tokenizer_config=TokenizerConfig(),
+        )
+        return folder / name
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def paths(build):
+    """Three folders, one of them without held-out documents and with longer sequences."""
+    return [
+        build("one"),
+        build("two", "b", valid_fraction=0, seq_len=20, language="de"),
+        build("three", "c", seed=1),
+    ]
+
+
+def rows_of(data, split):
+    examples = data.examples(split)
+    return [[np.array(x).tolist() for x in row] for row in examples.take(range(len(examples)))]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_rows_are_those_of_one_folder_after_another(paths, split):
+    expected = [row for path in paths for row in rows_of(DataFolder(path), split)]
+    joined = open_data(paths)
+    assert rows_of(joined, split) == expected
+    assert len(joined.examples(split)) == len(expected) > 0
+    backwards = [joined.examples(split)[row] for row in reversed(range(len(expected)))]
+    assert [row.input_ids.tolist() for row in backwards] == [row[0] for row in expected[::-1]]
+
+
+def test_nothing_is_copied(paths):
+    stored = open_data(paths).examples("train").stored
+    files = {file["filename"] for file in stored.cache_files}
+    assert files == {str(path / "train" / "data-00000.arrow") for path in paths}
+
+
+def test_figures_are_the_sums_and_the_longest(paths):
+    joined, folders = open_data(paths), [DataFolder(path) for path in paths]
+    for name in ("documents", "sentences", "tokens", "examples"):
+        for split in SPLITS:
+            expected = sum(folder.manifest[name][split] for folder in folders)
+            assert joined.manifest[name][split] == expected
+    assert joined.token_counts.tolist() == sum(f.token_counts for f in folders).tolist()
+    assert joined.settings.seq_len == joined.manifest["settings"]["seq_len"] == 20
+    assert joined.manifest["languages"] == ["de", "en"]
+    assert joined.tokenizer.vocab == VOCAB
+    assert joined.masking.masked_lm_prob == 0.15
+
+
+def test_folders_without_held_out_documents_have_none_together(build):
+    both = [build(f"train-only-{letter}", letter, valid_fraction=0) for letter in "de"]
+    assert len(open_data(both).examples("valid")) == 0
+
+
+def test_one_path_or_a_list_of_one_is_a_plain_data_folder(paths):
+    for given in (paths[0], paths[:1]):
+        data = open_data(given)
+        assert isinstance(data, DataFolder)
+        assert data.record == {"path": str(paths[0]), "sha256": DataFolder(paths[0]).fingerprint}
+        assert recorded_paths(data.record) == [str(paths[0])]
+
+
+def test_the_record_has_every_path_in_order(paths):
+    record = open_data(paths).record
+    assert recorded_paths(record) == [str(path) for path in paths]
+    assert record["sha256"] == open_data(paths).fingerprint
+
+
+def test_the_fingerprint_tells_folders_and_their_order(paths):
+    one, two, three = paths
+    fingerprints = [
+        open_data(given).fingerprint
+        for given in ([one, two], [two, one], [one, three], [one, two, three], one)
+    ]
+    assert len(set(fingerprints)) == len(fingerprints)
+
+
+def test_messages_name_no_more_than_three_folders(paths, build):
+    assert open_data(paths).name == ", ".join(map(str, paths))
+    assert open_data([*paths, build("four", "f")]).name.endswith(f"{paths[2]}, ...")
+
+
+def test_the_view_of_transformers_has_the_rows_of_all(paths):
+    view = transformers_view(open_data(paths))
+    assert len(view) == sum(len(DataFolder(path).examples("train")) for path in paths)
+    assert {len(row["input_ids"]) for row in view} == {20}
+
+
+def test_datasets_can_join_the_shards_as_they_are(paths):
+    """Which is what Spark or Ray would do with them."""
+    joined = datasets.concatenate_datasets(
+        [datasets.load_from_disk(str(path / "train")) for path in paths]
+    )
+    assert joined["input_ids"][:] == [row[0] for row in rows_of(open_data(paths), "train")]
+
+
+# ----------------------------------------------------------------- what does not go together
+
+
+@pytest.mark.parametrize(
+    ("setting", "values"),
+    [
+        ("objective", ("nsp", "sop")),
+        ("masked_lm_prob", (0.15, 0.2)),
+        ("max_predictions_per_seq", (None, 3)),
+        ("whole_word", (False, True)),
+        ("span", (False, True)),
+    ],
+)
+def test_folders_that_ask_for_other_predictions_are_refused(build, paths, setting, values):
+    other = build(f"other-{setting}", "g", **{setting: values[1]})
+    with pytest.raises(MismatchError) as error:
+        DataFolders([*paths, other])
+    assert str(error.value) == (
+        f"{paths[0]} was built with {setting} {values[0]}, {other} with {values[1]}; build both "
+        "alike, or train on one of them"
+    )
+
+
+def test_folders_of_other_vocabularies_are_refused(build, paths):
+    other = build("other-vocabulary", vocab="other.txt")
+    with pytest.raises(MismatchError) as error:
+        DataFolders([paths[0], other])
+    ours, theirs = (DataFolder(p).manifest["tokenizer_sha256"][:12] for p in (paths[0], other))
+    assert str(error.value) == (
+        f"{paths[0]} was built with tokenizer {ours}, {other} with {theirs}; build both with the "
+        f"same --tokenizer, such as {paths[0]}/tokenizer"
+    )
+
+
+@pytest.mark.parametrize("spelling", ["one", "two/../one", "link"])
+def test_a_folder_that_is_given_twice_is_refused(paths, tmp_path, spelling):
+    again = tmp_path / "link" if spelling == "link" else paths[0].parent / spelling
+    if spelling == "link":
+        again.symlink_to(paths[0])
+    with pytest.raises(InputError) as error:
+        open_data([*paths, again])
+    fingerprint = DataFolder(paths[0]).fingerprint[:12]
+    assert str(error.value) == (
+        f"{paths[0]} and {again} hold the same data (manifest {fingerprint}); give it once"
+    )
+
+
+def test_no_folder_at_all_is_refused():
+    with pytest.raises(InputError, match="no data folder was given"):
+        open_data([])
+
+
+def test_a_damaged_folder_is_found_among_the_others(build, paths):
+    damaged = build("damaged", "h")
+    shard = damaged / "train" / "data-00000.arrow"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(MismatchError, match=r"damaged/train/data-00000\.arrow has SHA-256"):
+        open_data([*paths, damaged]).examples("train")
