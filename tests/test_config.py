@@ -6,6 +6,7 @@ import pytest
 from bertpt.config import (
     MODEL_SIZES,
     RECIPES,
+    SCHEDULES,
     BertConfig,
     BuildConfig,
     PretrainConfig,
@@ -88,12 +89,77 @@ def test_lengths_of_a_run_exclude_each_other():
     [
         ({"steps": 5, "warmup": 10}, "--warmup 10 exceeds --steps 5"),
         ({"max_minutes": 5, "warmup": 10}, "--warmup 10 counts steps"),
+        ({"max_minutes": 5, "schedule": "wsd", "decay": 10}, "--decay 10 counts steps"),
+        ({"max_minutes": 5, "schedule": "google"}, "--schedule google counts steps"),
+        ({"steps": 5, "schedule": "wsd", "decay": 10}, "--decay 10 exceeds --steps 5"),
+        ({"decay": 0.1}, "--decay 0.1 is for --schedule wsd"),
+        (
+            {"schedule": "wsd", "warmup": 0.6, "decay": 0.5, "max_minutes": 3},
+            "--decay 0.5 and --warmup 0.6 together exceed --max-minutes 3",
+        ),
+        (
+            {"schedule": "wsd", "warmup": 6, "decay": 0.5, "steps": 10},
+            "--decay 0.5 and --warmup 6 together exceed --steps 10",
+        ),
         ({"batch_size": 4, "micro_batch_size": 8}, "--micro-batch-size 8 exceeds --batch-size 4"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, message):
     with pytest.raises(SettingError, match=message):
         PretrainConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("warmup", "decay"), [(0.3, 0.7), (0.9, 0.1), (3, 0.7), (0.3, 7), (3, 7), (10, 0), (0, 10)]
+)
+def test_warm_up_and_decay_may_fill_the_run(warmup, decay):
+    config = PretrainConfig(steps=10, schedule="wsd", warmup=warmup, decay=decay)
+    assert config.resolve().decay == decay
+
+
+def test_warm_up_and_decay_of_steps_are_checked_when_epochs_are_counted():
+    config = PretrainConfig(epochs=2, schedule="wsd", warmup=6, decay=7).resolve()
+    config.require_room(13)
+    with pytest.raises(
+        SettingError, match=r"^--decay 7 and --warmup 6 .* --epochs 2 \(12 steps\)$"
+    ):
+        config.require_room(12)
+    with pytest.raises(SettingError, match=r"^--decay 7 exceeds --epochs 2 \(6 steps\)$"):
+        config.require_room(6)
+
+
+def test_the_recipes_warm_up_counts_beside_a_decay():
+    with pytest.raises(SettingError, match=r"--decay 0.97 and --warmup 0.05 together exceed"):
+        PretrainConfig(schedule="wsd", decay=0.97).resolve()
+
+
+def test_only_wsd_has_a_decay_and_it_is_a_fifth_of_the_run():
+    for name in SCHEDULES:
+        resolved = PretrainConfig(schedule=name).resolve()
+        assert resolved.decay == (0.2 if name == "wsd" else None)
+        assert resolved.resolve() == resolved
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"steps": 5}, "--steps 5"),
+        ({"epochs": 3}, "--epochs 3"),
+        ({"steps": 1_234_567}, "--steps 1234567"),
+        ({"max_minutes": 0.5}, "--max-minutes 0.5"),
+        ({"max_minutes": 480.0}, "--max-minutes 480"),
+        ({}, "--epochs 10"),
+    ],
+)
+def test_the_length_of_a_run_is_told_as_on_the_command_line(settings, words):
+    assert PretrainConfig(**settings).length == words
+    assert PretrainConfig(**settings).resolve().length == words
+
+
+def test_settings_stored_before_there_were_schedules_can_be_read():
+    stored = PretrainConfig(steps=5, warmup=2).resolve().to_dict()
+    old = {name: value for name, value in stored.items() if name not in ("schedule", "decay")}
+    assert PretrainConfig.read(old, "config.json") == PretrainConfig(steps=5, warmup=2).resolve()
 
 
 # -------------------------------------------------------------------------- from another model

@@ -26,7 +26,10 @@ def pretrain(
         typer.Option(
             "--resume",
             help="Go on from the newest checkpoint in RUN, with the settings it was started with; "
-            "how long to train, log and save may be changed.",
+            "how long to train, log and save may be changed. Another length counts as if given "
+            "at the start: the share done (step / steps) falls as --steps rises, so the learning "
+            "rate jumps up with linear or cosine; with constant, or with wsd before its decay, it "
+            "does not.",
         ),
     ] = False,
     overwrite: Overwrite = False,

@@ -316,12 +316,15 @@ RECIPES: dict[str, dict[str, Any]] = {
 # Rates that weights which have learned something already survive, whatever the recipe.
 RATES_WITH_INIT_FROM = {"learning_rate": 1e-4, "muon_learning_rate": 2e-3}
 DEFAULT_EPOCHS = 10
+DEFAULT_DECAY = 0.2
 DEFAULT_SHAPE = {"model": "mini", "max_position_embeddings": 512, "pooler": "cls"}
 # What the model of --init-from decides.
 SHAPE = (
     *("model", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
     *("max_position_embeddings", "pooler", "init"),
 )
+SCHEDULES = ("linear", "cosine", "constant", "wsd", "google")
+LENGTHS = ("steps", "epochs", "max_minutes")
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("auto", "float32", "bfloat16")
 SPLITS = ("train", "valid")
@@ -329,6 +332,11 @@ SPLITS = ("train", "valid")
 
 def _by_recipe(name: str) -> str:
     return " (default: by recipe, " + ", ".join(f"{r} {v[name]:}" for r, v in RECIPES.items()) + ")"
+
+
+def share_of_run(length: float, num_steps: int) -> float:
+    """A share of a run that is given as such (below 1) or as a number of its steps (from 1 on)."""
+    return length if length < 1 else length / num_steps
 
 
 @dataclass(frozen=True)
@@ -402,6 +410,20 @@ class PretrainConfig(Settings):
         + ".",
         at_least=0,
     )
+    schedule: str = setting(
+        "linear",
+        "The learning rate after the warm-up: linear (falls to 0), cosine (half a cosine down to "
+        "0), constant (the peak), wsd (warm-up, stable, decay: the peak, then down to 0 over "
+        "--decay, by 1 - sqrt), or google (google-research/bert's with its faults: rate 0 in the "
+        "first step, and a drop where the warm-up ends, for it falls from the first step on).",
+        choices=SCHEDULES,
+    )
+    decay: float | None = setting(
+        None,
+        "Decay of --schedule wsd, at the end: below 1 a share of the run, from 1 on a number of "
+        f"steps (default: {DEFAULT_DECAY:g}).",
+        at_least=0,
+    )
     weight_decay: float | None = setting(
         None,
         "Decay of matrices and embeddings, never of biases and LayerNorm"
@@ -413,7 +435,11 @@ class PretrainConfig(Settings):
         None, "Dropout everywhere" + _by_recipe("dropout") + ".", at_least=0, below=1
     )
     max_grad_norm: float = setting(1.0, "Gradients are clipped to this norm.", above=0)
-    steps: int | None = setting(None, "Stop after this many optimizer steps.", at_least=1)
+    steps: int | None = setting(
+        None,
+        "Stop after this many optimizer steps (for more of them on --resume, see there).",
+        at_least=1,
+    )
     epochs: int | None = setting(
         None,
         f"Stop after this many passes over the data (default: {DEFAULT_EPOCHS}, where neither "
@@ -421,7 +447,10 @@ class PretrainConfig(Settings):
         at_least=1,
     )
     max_minutes: float | None = setting(
-        None, "Stop after this many minutes; the learning rate decays over them.", above=0
+        None,
+        "Train for this many minutes, pauses to evaluate and save included; the schedule runs on "
+        "the clock. The step under way, a last evaluation and a save follow.",
+        above=0,
     )
     batch_size: int = setting(32, "Examples in an optimizer step.", at_least=1)
     micro_batch_size: int | None = setting(
@@ -456,7 +485,7 @@ class PretrainConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        lengths = [n for n in ("steps", "epochs", "max_minutes") if getattr(self, n) is not None]
+        lengths = [name for name in LENGTHS if getattr(self, name) is not None]
         if len(lengths) > 1:
             raise SettingError(
                 lengths[0], f"and --{lengths[1].replace('_', '-')} exclude each other"
@@ -475,12 +504,44 @@ class PretrainConfig(Settings):
                 "micro_batch_size",
                 f"{self.micro_batch_size} exceeds --batch-size {self.batch_size}",
             )
-        if self.max_minutes and self.warmup and self.warmup >= 1:
+        if self.decay is not None and self.schedule != "wsd":
+            raise SettingError("decay", f"{self.decay:g} is for --schedule wsd")
+        if self.max_minutes and self.schedule == "google":
             raise SettingError(
-                "warmup", f"{self.warmup:g} counts steps, and --max-minutes does not; give a share"
+                "schedule",
+                "google counts steps, and --max-minutes does not; give --steps or --epochs",
             )
-        if self.steps and self.warmup and self.warmup > max(1, self.steps):
-            raise SettingError("warmup", f"{self.warmup:g} exceeds --steps {self.steps}")
+        self.require_room(self.steps)
+
+    @property
+    def length(self) -> str:
+        """How long the run is, as on the command line."""
+        given = [name for name in LENGTHS if getattr(self, name) is not None]
+        name, value = (given[0], getattr(self, given[0])) if given else ("epochs", DEFAULT_EPOCHS)
+        return f"--{name.replace('_', '-')} {value}".removesuffix(".0")
+
+    def require_room(self, num_steps: int | None) -> None:
+        """Checks that warm-up and decay fit into a run of so many steps, if that is known.
+
+        Raises:
+            SettingError: they do not; the message names them and the length.
+        """
+        parts = {name: getattr(self, name) or 0.0 for name in ("warmup", "decay")}
+        length = self.length + (f" ({num_steps} steps)" if num_steps and not self.steps else "")
+        for name, value in parts.items():
+            if self.max_minutes and value >= 1:
+                raise SettingError(
+                    name, f"{value:g} counts steps, and --max-minutes does not; give a share"
+                )
+            if num_steps and value > max(1, num_steps):
+                raise SettingError(name, f"{value:g} exceeds {length}")
+        if not num_steps and max(parts.values()) >= 1:
+            return
+        if sum(share_of_run(value, num_steps or 1) for value in parts.values()) > 1 + 1e-9:
+            raise SettingError(
+                "decay",
+                f"{self.decay:g} and --warmup {self.warmup:g} together exceed {length}",
+            )
 
     def resolve(self) -> "PretrainConfig":
         """The same settings with every None that a recipe or default decides filled in."""
@@ -490,6 +551,8 @@ class PretrainConfig(Settings):
             defaults.update(RATES_WITH_INIT_FROM)
         if self.steps is None and self.max_minutes is None and self.epochs is None:
             defaults["epochs"] = DEFAULT_EPOCHS
+        if self.schedule == "wsd":
+            defaults["decay"] = DEFAULT_DECAY
         open_ones = {k: value for k, value in defaults.items() if getattr(self, k) is None}
         return dataclasses.replace(self, **open_ones)
 

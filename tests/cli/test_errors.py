@@ -543,6 +543,25 @@ FAULTY_CALL = {
     f"{PRETRAIN} --max-minutes 1 --warmup 6": (
         "error: --warmup 6 counts steps, and --max-minutes does not; give a share"
     ),
+    f"{PRETRAIN} --schedule google --max-minutes 1": (
+        "error: --schedule google counts steps, and --max-minutes does not; give --steps or "
+        "--epochs"
+    ),
+    f"{PRETRAIN} --decay 0.1": "error: --decay 0.1 is for --schedule wsd",
+    f"{PRETRAIN} --schedule wsd --decay -1": "error: --decay -1.0 must be at least 0",
+    f"{PRETRAIN} --schedule wsd --steps 5 --decay 6": "error: --decay 6 exceeds --steps 5",
+    f"{PRETRAIN} --schedule wsd --max-minutes 1 --decay 6": (
+        "error: --decay 6 counts steps, and --max-minutes does not; give a share"
+    ),
+    f"{PRETRAIN} --schedule wsd --steps 9 --warmup 6 --decay 4": (
+        "error: --decay 4 and --warmup 6 together exceed --steps 9"
+    ),
+    f"{PRETRAIN} --schedule wsd --decay 0.96": (
+        "error: --decay 0.96 and --warmup 0.05 together exceed --epochs 10"
+    ),
+    f"{PRETRAIN} --schedule step": (
+        "error: --schedule step is not one of linear, cosine, constant, wsd, google"
+    ),
     f"{PRETRAIN} --keep-last -1": "error: --keep-last -1 must be at least 0",
     f"{PRETRAIN} --save-every -1": "error: --save-every -1 must be at least 0",
     f"{PRETRAIN} --eval-every -1": "error: --eval-every -1 must be at least 0",
@@ -669,7 +688,7 @@ def test_a_call_that_cannot_be_parsed_names_what_is_wrong(wrong, command, names)
 
 def test_warmup_above_the_steps_that_epochs_give_is_refused(wrong):
     line = wrong(f"{PRETRAIN} --hidden-size 12 --epochs 1 --warmup 999", 2)
-    assert line.startswith("error: --warmup 999 exceeds")
+    assert line.startswith("error: --warmup 999 exceeds --epochs 1 (")
 
 
 def test_cuda_is_refused_where_there_is_none(wrong):

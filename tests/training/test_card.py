@@ -205,6 +205,15 @@ def test_how_it_was_trained_is_told(out, place):
     assert "0.001" in table["optimizer"][0]
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [({}, "linear"), ({"schedule": "google"}, "google"), ({"schedule": "wsd"}, "wsd, decay 0.2")],
+)
+def test_the_schedule_is_told(run, settings, told):
+    out = run(steps=1, eval_every=0, save_every=0, **settings)
+    assert table_of(card_of(out / "model"))["schedule"] == [told]
+
+
 def test_adamw_alone_has_one_learning_rate(run):
     [told] = table_of(card_of(run(optimizer="adamw", learning_rate=3e-4) / "model"))["optimizer"]
     assert "Muon" not in told

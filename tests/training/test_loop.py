@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import random
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from bertpt.config import BuildConfig, PretrainConfig, TokenizerConfig
+from bertpt.config import SCHEDULES, BuildConfig, PretrainConfig, TokenizerConfig
 from bertpt.data.build import build_data
 from bertpt.data.dataset import DataFolder
 from bertpt.errors import BertptError, InputError, MismatchError, OutputError, SettingError
@@ -20,6 +21,7 @@ from bertpt.model.bert import BertForPreTraining
 from bertpt.progress import Progress
 from bertpt.training.checkpoint import RunFolder, resumed_config
 from bertpt.training.loop import Trainer, pretrain
+from bertpt.training.optimizer import Float32Muon
 
 CONFIG = PretrainConfig(
     hidden_size=12,
@@ -39,7 +41,7 @@ CONFIG = PretrainConfig(
 )
 TRAIN_KEYS = {
     *("step", "split", "epoch", "loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"),
-    *("grad_norm", "learning_rate", "tokens_per_second", "elapsed_seconds"),
+    *("grad_norm", "learning_rate", "muon_learning_rate", "tokens_per_second", "elapsed_seconds"),
 }
 VALID_KEYS = {
     *("step", "split", "loss", "mlm_loss", "mlm_perplexity", "mlm_accuracy", "nsp_loss"),
@@ -118,6 +120,15 @@ def metrics(out, split="train"):
 
 def weights(folder):
     return safetensors.torch.load_file(folder / "model.safetensors")
+
+
+class Listening(Progress):
+    """Keeps the lines that it is told."""
+
+    heard = ()
+
+    def log(self, message):
+        self.heard += (message,)
 
 
 def start_of(data, config):
@@ -255,8 +266,45 @@ def test_a_finished_run_goes_on_when_given_more_steps(run, data):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("linear", r"--steps 8 instead of --steps 4: .* is 0\.000833, not 0\.0005$"),
+        ("constant", r"--steps 8 instead of --steps 4: .* is 0\.001, not 0\.001$"),
+    ],
+)
+def test_another_length_and_what_it_makes_of_the_learning_rate_is_told(
+    data, stopped_run, name, told
+):
+    # After 3 of 4 steps a half is left of what follows 2 of warm-up; of 8 steps, 5 of 6 would be.
+    out = stopped_run(4, steps=4, warmup=2, schedule=name, save_every=1)
+    progress = Listening()
+    config = resumed_config(out, {"steps": 8})
+    pretrain(data, out, config=config, resume=True, progress=progress)
+    assert len([line for line in progress.heard if re.search(told, line)]) == 1
+
+
+def test_a_run_from_before_there_were_schedules_goes_on(run, data, stopped_run):
+    whole, stopped = run(steps=3), stopped_run(3, steps=3, save_every=1)
+    stored = json.loads((stopped / "config.json").read_text())
+    assert stored["settings"].pop("schedule") == "linear"
+    del stored["settings"]["decay"]
+    (stopped / "config.json").write_text(json.dumps(stored))
+    resume(data, stopped)
+    assert_equal_weights(whole, stopped)
+
+
+def test_nothing_is_told_of_a_length_that_stays(data, stopped_run):
+    out, progress = stopped_run(2, save_every=1), Listening()
+    pretrain(data, out, config=resumed_config(out, {}), resume=True, progress=progress)
+    assert any("resuming" in line for line in progress.heard)
+    assert not any("instead of" in line for line in progress.heard)
+
+
 def test_a_resumed_run_may_not_change_what_decides_the_weights(run):
     out = run(steps=1, batch_size=4)
+    with pytest.raises(SettingError, match=r"--schedule wsd is not .* linear$"):
+        resumed_config(out, {"schedule": "wsd"})
     with pytest.raises(SettingError, match=r"--batch-size 8 is not .* 4$"):
         resumed_config(out, {"batch_size": 8})
     with pytest.raises(SettingError, match=r"--seed 3 is not .* 0$"):
@@ -309,19 +357,61 @@ def test_what_pretrain_returns_is_the_last_line_of_the_metrics(data, tmp_path):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_the_learning_rate_that_is_logged_is_the_one_applied(run, monkeypatch, optimizer):
-    applied = []
-    step = torch.optim.AdamW.step
+    applied = {"learning_rate": [], "muon_learning_rate": []}
+    kinds = {torch.optim.AdamW: "learning_rate"}
+    kinds.update(dict.fromkeys((torch.optim.Muon, Float32Muon), "muon_learning_rate"))
 
-    def noting(self, *arguments):
-        applied.append({group["lr"] for group in self.param_groups})
-        return step(self, *arguments)
+    def noting(kind, step):
+        def noted(self, *arguments):
+            applied[kinds[kind]].append({group["lr"] for group in self.param_groups})
+            return step(self, *arguments)
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", noting)
-    out = run(optimizer=optimizer, learning_rate=0.004)
+        return noted
+
+    for kind in kinds:
+        monkeypatch.setattr(kind, "step", noting(kind, kind.step))
+    out = run(optimizer=optimizer, learning_rate=0.004, muon_learning_rate=0.03)
     logged = [entry["learning_rate"] for entry in metrics(out)]
-    assert applied == [{rate} for rate in logged]
+    assert applied["learning_rate"] == [{rate} for rate in logged]
+    of_muon = [entry.get("muon_learning_rate") for entry in metrics(out)]
+    if optimizer == "muon":
+        assert applied["muon_learning_rate"] == [{rate} for rate in of_muon]
+        assert of_muon == pytest.approx([0.03 / 0.004 * rate for rate in logged])
+    else:
+        assert of_muon == [None] * 5
     # Two steps of warm-up, then 3 left to fall in.
     assert logged == pytest.approx([0.002, 0.004, 0.004, 0.004 * 2 / 3, 0.004 / 3])
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_trains_and_resumes_to_the_same_bits(run, data, stopped_run, name):
+    settings = {"steps": 5, "schedule": name, "save_every": 1}
+    whole, stopped = run(**settings), stopped_run(4, **settings)
+    resume(data, stopped)
+    assert_equal_weights(whole, stopped)
+    rates = [entry["learning_rate"] for entry in metrics(stopped)]
+    assert rates == [entry["learning_rate"] for entry in metrics(whole)]
+    # Two steps of warm-up; three that stay, fall, or have fallen from the start on.
+    later = {"constant": [1, 1, 1], "wsd": [1, 1, 1], "google": [0.6, 0.4, 0.2]}
+    later.update(linear=[1, 2 / 3, 1 / 3], cosine=[1, 0.75, 0.25])
+    rising = [0, 0.5] if name == "google" else [0.5, 1]
+    assert rates == pytest.approx([1e-3 * scale for scale in (*rising, *later[name])])
+
+
+def test_the_first_step_of_google_changes_nothing(run, data):
+    settings = {"steps": 2, "warmup": 1, "schedule": "google", "save_every": 1}
+    before = start_of(data, dataclasses.replace(CONFIG, **settings))
+    out = run(**settings)
+    first, last = (weights(out / "checkpoints" / f"step-{step}") for step in (1, 2))
+    for name, tensor in before.items():
+        assert torch.equal(tensor, first[name]), name
+    assert not torch.equal(first["cls.predictions.bias"], last["cls.predictions.bias"])
+
+
+def test_warm_up_and_decay_must_fit_into_the_steps_of_the_epochs(data, tmp_path):
+    config = dataclasses.replace(CONFIG, steps=None, epochs=1, schedule="wsd", warmup=6, decay=6)
+    with pytest.raises(SettingError, match=r"--decay 6 and --warmup 6 .* --epochs 1 \(\d+ steps\)"):
+        pretrain(data, tmp_path / "run", config=config)
 
 
 def test_epochs_are_passes_over_the_data(run, data):
@@ -343,6 +433,47 @@ def test_a_run_of_minutes_ends_with_a_learning_rate_near_0(run, monkeypatch):
     assert max(rates) == pytest.approx(1e-3, rel=0.1)
     assert 0 < rates[-1] < 0.1 * max(rates)
     assert 12 <= metrics(out)[-1]["elapsed_seconds"] < 13.5
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock on which a step takes 1 s and an evaluation 8 s, and nothing else takes any time."""
+    clock = SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
+
+    def lasting(method, seconds):
+        def timed(self, *arguments):
+            clock.now += seconds
+            return method(self, *arguments)
+
+        return timed
+
+    monkeypatch.setattr("bertpt.training.schedule.time", clock)
+    monkeypatch.setattr("bertpt.training.loop.time", clock)
+    monkeypatch.setattr(Trainer, "_take_step", lasting(Trainer._take_step, 1.0))
+    monkeypatch.setattr(Trainer, "_evaluate", lasting(Trainer._evaluate, 8.0))
+    return clock
+
+
+def test_a_run_of_minutes_goes_on_where_it_was_stopped_and_the_pause_does_not_count(
+    data, stopped_run, clock
+):
+    out = stopped_run(11, steps=None, warmup=0.2, max_minutes=20 / 60, save_every=5)
+    clock.now += 86_400
+    resume(data, out)
+    assert [entry["elapsed_seconds"] for entry in metrics(out)] == list(range(1, 21))
+    rates = [entry["learning_rate"] for entry in metrics(out)[10:]]
+    assert rates == pytest.approx([1e-3 * (1 - step / 20) / 0.8 for step in range(10, 20)])
+
+
+def test_a_run_of_minutes_does_not_evaluate_away_the_end_of_its_decay(run, clock):
+    # 5 steps, 8 s of evaluation, 5 steps, 8 s, 5 steps: 31 s; no 8 s are left of 35.
+    out = run(steps=None, warmup=0.2, max_minutes=35 / 60, eval_every=5)
+    assert [entry["step"] for entry in metrics(out, "valid")] == [5, 10, 19]
+    last = metrics(out)[-1]
+    assert last["elapsed_seconds"] == 35
+    assert last["learning_rate"] == pytest.approx(1e-3 * (1 / 35) / 0.8)
+    assert clock.now == 35 + 8  # what the end takes comes on top
 
 
 def test_keep_last_keeps_the_newest_by_number(run):
@@ -432,12 +563,6 @@ def test_data_without_held_out_documents_trains_all_the_same(tmp_path):
 
 
 def test_the_first_line_tells_the_size_and_that_the_start_is_a_blank_one(data, tmp_path):
-    class Listening(Progress):
-        heard = ()
-
-        def log(self, message):
-            self.heard += (message,)
-
     progress = Listening()
     pretrain(data, tmp_path / "run", config=CONFIG, progress=progress)
     num_parameters = sum(t.numel() for t in weights(tmp_path / "run" / "model").values())

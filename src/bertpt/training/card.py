@@ -126,6 +126,7 @@ def _training(
         ("examples", f"{examples:,} ({examples / in_epoch:.2f} epochs)"),
         ("batch", f"{config.batch_size} examples"),
         ("optimizer", optimizer),
+        ("schedule", config.schedule + (f", decay {config.decay:g}" if config.decay else "")),
         ("warm-up", f"{config.warmup:g}"),
         ("weight decay", f"{config.weight_decay:g}"),
         ("dropout", f"{config.dropout:g}"),

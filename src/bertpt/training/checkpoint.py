@@ -234,7 +234,8 @@ def is_run_folder(path: Path) -> bool:
 def resumed_config(out: Path, given: dict[str, Any]) -> PretrainConfig:
     """The settings of a run in `out`, with those that were given again and may change.
 
-    The schedule follows the new length: what is left of the run is a smaller or a larger share.
+    The schedule follows the new length as if it had been given at the start: the share done is
+    step / steps (or seconds of max_minutes), so that the learning rate may jump.
 
     Raises:
         SettingError: one was given that may not change; the message names both values.

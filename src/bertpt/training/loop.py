@@ -14,7 +14,7 @@ from bertpt.data.batches import TrainingExamples, collate, in_order
 from bertpt.data.example import Example
 from bertpt.data.folders import AnyData, open_data
 from bertpt.device import autocast, choose_device, choose_precision
-from bertpt.errors import BertptError, InputError, SettingError
+from bertpt.errors import BertptError, InputError
 from bertpt.evaluation.fit import require_rows, require_same_tokenizer, require_sequences
 from bertpt.evaluation.mlm import evaluate
 from bertpt.model.bert import BertForPreTraining
@@ -25,8 +25,8 @@ from bertpt.model.stored import find_model, read_config
 from bertpt.progress import Progress
 from bertpt.rng import torch_seed
 from bertpt.training.checkpoint import RunFolder, TrainerState
-from bertpt.training.optimizer import make_optimizers, set_learning_rate
-from bertpt.training.schedule import Budget, linear
+from bertpt.training.optimizer import learning_rates, make_optimizers, set_learning_rate
+from bertpt.training.schedule import make_budget, make_schedule
 from bertpt.training.step import StepResult, accumulate_gradients
 
 UNTRAINED_TOLERANCE = 0.5  # nats that the untrained loss may be off
@@ -97,14 +97,9 @@ class Trainer:
         shape = read_config(run.newest()) if resume else self._shape()
         self.model = BertForPreTraining(shape).to(self.device)
         self.optimizers = make_optimizers(self.model, config)
-        self.budget = Budget(
-            num_steps=config.steps or (config.epochs or 0) * self.training.steps_per_epoch,
-            max_seconds=60 * config.max_minutes if config.max_minutes else None,
-        )
-        if (config.warmup or 0) > max(1, self.budget.num_steps) and not config.max_minutes:
-            raise SettingError(
-                "warmup", f"{config.warmup:g} exceeds the {self.budget.num_steps} steps of the run"
-            )
+        self.budget = make_budget(config, self.training.steps_per_epoch)
+        config.require_room(self.budget.num_steps)
+        self.schedule = make_schedule(config, self.budget.num_steps)
         self.begun_at = 0  # the step that this process began after
 
     def _shape(self) -> BertConfig:
@@ -177,10 +172,24 @@ class Trainer:
         self.run.require_same_data(self.data)
         state = self.run.load(self.model, self.optimizers)
         self.begun_at = state.step
+        started_with = self.run.settings()
         self.run.update_settings(self.config)
         self.run.forget_metrics_after(state.step)
         self.progress.log(f"resuming {self.run.path} after step {state.step}")
         self.budget.start(step=state.step, elapsed_seconds=state.elapsed_seconds)
+        if self.config.length != started_with.length:
+            self._tell_new_length(started_with, state)
+
+    def _tell_new_length(self, old: PretrainConfig, state: TrainerState) -> None:
+        """Says what another length makes of the learning rate, which may be a jump."""
+        budget = make_budget(old, self.training.steps_per_epoch)
+        budget.start(step=state.step, elapsed_seconds=state.elapsed_seconds)
+        would_be = make_schedule(old, budget.num_steps)(*budget.next_step())
+        peak = self.config.learning_rate or 0.0
+        self.progress.log(
+            f"{self.config.length} instead of {old.length}: the next step's learning rate is "
+            f"{peak * self.schedule(*self.budget.next_step()):.3g}, not {peak * would_be:.3g}"
+        )
 
     # ------------------------------------------------------------------------------------ the run
 
@@ -196,21 +205,24 @@ class Trainer:
         with self._bar() as bar:
             while True:
                 # Evaluating and saving comes first, so the end needs no second copy of it.
-                used = budget.used()
-                done = used >= 1
-                if done or self._is_due(config.eval_every) or self._is_due(config.save_every):
+                done = budget.used() >= 1
+                evaluates = done or self._is_due(config.eval_every)
+                saves = done or self._is_due(config.save_every)
+                started = time.monotonic()
+                if evaluates or saves:
                     self._require_finite_weights()
-                if done or self._is_due(config.eval_every):
+                if evaluates:
                     entry = self._evaluate() or entry
-                if done or self._is_due(config.save_every):
+                if saves:
                     self._save()
                 if done:
                     return entry
+                if evaluates or saves:
+                    budget.count_pause(time.monotonic() - started)
 
                 # -------------------------------------------------------------------- one step
                 started = time.monotonic()
-                scale = linear(used, budget.used_after_next(used), warmup=self._warmup())
-                set_learning_rate(self.optimizers, scale)
+                set_learning_rate(self.optimizers, self.schedule(*budget.next_step()))
                 examples = self.training[budget.step]
                 result = self._take_step(examples)
                 budget.count_step(time.monotonic() - started)
@@ -219,17 +231,14 @@ class Trainer:
                 num_tokens += sum(len(example.input_ids) for example in examples)
                 seconds += time.monotonic() - started
                 if budget.step % config.log_every == 0 or budget.used() >= 1:
-                    entry = self._log(result, scale, num_tokens / seconds)
+                    entry = self._log(result, num_tokens / seconds)
                     num_tokens, seconds = 0, 0.0
                 self._show(bar, result, entry)
 
     def _is_due(self, every: int) -> bool:
-        return every > 0 and self.budget.step % every == 0 and self.budget.step > self.begun_at
-
-    def _warmup(self) -> float:
-        """Warm-up as a share of the run."""
-        warmup = self.config.warmup or 0.0
-        return warmup if warmup < 1 else min(1.0, warmup / self.budget.num_steps)
+        step = self.budget.step
+        due = every > 0 and step % every == 0 and step > self.begun_at
+        return due and self.budget.has_time_for_pause()
 
     def _take_step(self, examples: list[Example]) -> StepResult:
         """Forward and backward over the micro-batches, then one update."""
@@ -299,13 +308,13 @@ class Trainer:
             keep_last=self.config.keep_last,
         )
 
-    def _log(self, result: StepResult, scale: float, tokens_per_second: float) -> dict[str, Any]:
+    def _log(self, result: StepResult, tokens_per_second: float) -> dict[str, Any]:
         entry = {
             "step": self.budget.step,
             "epoch": self.budget.step / self.training.steps_per_epoch,
             "split": "train",
             **dataclasses.asdict(result),
-            "learning_rate": (self.config.learning_rate or 0.0) * scale,
+            **learning_rates(self.optimizers),
             "tokens_per_second": tokens_per_second,
             "elapsed_seconds": self.budget.elapsed_seconds,
         }

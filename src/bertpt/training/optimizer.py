@@ -64,6 +64,15 @@ def set_learning_rate(optimizers: list[torch.optim.Optimizer], scale: float) -> 
         group["lr"] = group["peak_lr"] * scale
 
 
+def learning_rates(optimizers: list[torch.optim.Optimizer]) -> dict[str, float]:
+    """The rates as they are set: "learning_rate" of AdamW, "muon_learning_rate" if Muon is used."""
+    names = ("learning_rate", "muon_learning_rate")  # in the order of make_optimizers
+    return {
+        name: optimizer.param_groups[0]["lr"]
+        for name, optimizer in zip(names, optimizers, strict=False)
+    }
+
+
 def _all_groups(optimizers: list[torch.optim.Optimizer]) -> Iterator[dict[str, Any]]:
     for optimizer in optimizers:
         yield from optimizer.param_groups
