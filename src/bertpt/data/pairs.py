@@ -136,7 +136,7 @@ class PairMaker(_Maker):
     - a random B starts at any sentence of the other documents with equal chance, so that long
       and short ones turn up in it as they do in true ones, but not at a document's first, where
       no true B starts either;
-    - a random B is about as long as the B that it replaces;
+    - a random B is as long as a true one might be, in tokens or in sentences;
     - a random B whose text is the true continuation, as from a copy of the document, is redrawn.
 
     Args:
@@ -166,52 +166,79 @@ class PairMaker(_Maker):
             end = _end_of_chunk(ends, start, target)
             middle = start + 1 + below(rng, end - start - 1)
             a_start, b_start, b_end = ends[start], ends[middle], ends[end]
-            label, start = IS_NEXT, end
+            other = None
             if rng.random() < 0.5:
-                fill = b_end - a_start >= self._max_num_tokens
-                room = self._max_num_tokens - (b_start - a_start)
-                num_tokens = room if fill else b_end - b_start
-                first = (b_start, ends[middle + 1])
-                other = self._random_b(number, max(1, num_tokens), fill=fill, unlike=first, rng=rng)
-                if other is not None:
-                    yield Pair(a_start, b_start, *other, RANDOM)
-                    start = middle
-                    continue
-            yield Pair(a_start, b_start, b_start, b_end, label)
+                room = target - (b_start - a_start)
+                other = self._random_b(
+                    number,
+                    room=room,
+                    num_before=middle - start,
+                    num_sentences=None if b_end - b_start >= room else end - middle,
+                    unlike=(b_start, ends[middle + 1]),
+                    rng=rng,
+                )
+            if other is not None:
+                yield Pair(a_start, b_start, *other, RANDOM)
+                start = middle
+            else:
+                yield Pair(a_start, b_start, b_start, b_end, IS_NEXT)
+                start = end
 
     def _pair_of_one_sentence(self, number: int, rng: np.random.Generator) -> Pair:
         """A document of one sentence has no true B."""
         start, end = self._documents.ends(number).tolist()
-        num_tokens = max(1, self._draw_target(rng) - (end - start))
-        b = self._random_b(number, num_tokens, fill=True, unlike=(start, start), rng=rng)
+        room = self._draw_target(rng) - (end - start)
+        b = self._random_b(
+            number, room=room, num_before=1, num_sentences=None, unlike=(start, start), rng=rng
+        )
         assert b is not None, "every sentence is unlike an empty one"
         return Pair(start, end, *b, RANDOM)
 
     def _random_b(
         self,
         number: int,
-        num_tokens: int,
         *,
-        fill: bool,
+        room: int,
+        num_before: int,
+        num_sentences: int | None,
         unlike: tuple[int, int],
         rng: np.random.Generator,
     ) -> tuple[int, int] | None:
-        """About `num_tokens` (or as many at least: `fill`) from another document than `number`.
+        """Sentences from another document than `number`, as many as a true B might have.
 
-        `None` where nothing turns up that does not begin with the sentence `unlike`.
+        A true B that fills the example is what is left of a run of sentences that was parted at
+        random, so the more sentences it has, the less likely is this A before it: `num_before`
+        and k sentences are parted just so in one of `num_before + k - 1` cases. A draw that is
+        accepted as rarely has the lengths of a true B.
+
+        Args:
+            number: of A's document.
+            room: tokens that are wanted besides A's; with none, one sentence fills.
+            num_before: sentences in A.
+            num_sentences: of a true B that leaves room; `None` where it fills the example.
+            unlike: the sentence that a random B must not begin with.
+            rng: decides.
+
+        Returns:
+            `None` where nothing turns up that does not begin with the sentence `unlike`.
         """
         tokens, best = self._documents.tokens, None
         unwanted = tokens[slice(*unlike)].tobytes()
         for _ in range(DRAWS):
             other, sentence = self._draw_sentence(number, rng)
             ends = self._documents.ends(other)
-            start, end = _span(ends, sentence, num_tokens, fill=fill)
+            start, end = _span(ends, sentence, room=room, num_sentences=num_sentences)
             b_start, b_end = int(ends[start]), int(ends[end])
             if tokens[b_start : ends[start + 1]].tobytes() == unwanted:
                 continue
-            if end < len(ends) - 1 or b_end - b_start >= num_tokens:
+            fills = b_end - b_start >= room
+            if num_sentences is None:
+                is_fit = fills and rng.random() * (num_before + end - start - 1) < num_before
+            else:
+                is_fit = not fills and end - start == num_sentences
+            if is_fit:
                 return b_start, b_end
-            if best is None or b_end - b_start > best[1] - best[0]:
+            if best is None or abs(b_end - b_start - room) < abs(best[1] - best[0] - room):
                 best = b_start, b_end
         return best
 
@@ -288,24 +315,22 @@ def _end_of_chunk(ends: Sequence[int], start: int, target: int) -> int:
     return min(max(end, start + 2), len(ends) - 1)
 
 
-def _span(ends: np.ndarray, start: int, num_tokens: int, *, fill: bool) -> tuple[int, int]:
-    """Whole sentences with about `num_tokens`, or as many at least (`fill`), from near `start`.
+def _span(ends: np.ndarray, start: int, *, room: int, num_sentences: int | None) -> tuple[int, int]:
+    """A run of sentences from near `start`, not so near the document's end that it is too short.
 
     Args:
         ends: of the document they are from.
-        start: the sentence to begin with, unless it is too near to the document's end.
-        num_tokens: wanted.
-        fill: whether fewer will not do.
+        start: the sentence to begin with where it can; not the document's first.
+        room: tokens to fill where `num_sentences` does not decide.
+        num_sentences: how many.
     """
     last = len(ends) - 1
-    # Not so near the document's end that the sentences there are too few.
-    latest = bisect_right(ends, ends[last] - num_tokens) - 1
+    latest = (
+        bisect_right(ends, ends[last] - room) - 1 if num_sentences is None else last - num_sentences
+    )
     start = max(min(1, last - 1), min(start, latest))
-    wanted = ends[start] + num_tokens
-    end = min(max(bisect_left(ends, wanted, start), start + 1), last)
-    if not fill and end - start > 1 and wanted - ends[end - 1] < ends[end] - wanted:
-        end -= 1
-    return start, end
+    end = bisect_left(ends, ends[start] + room) if num_sentences is None else start + num_sentences
+    return start, min(max(end, start + 1), last)
 
 
 def truncate_pair(pair: Pair, max_num_tokens: int, rng: np.random.Generator) -> Pair:
