@@ -1,0 +1,125 @@
+"""What the small inputs of public reports are built from, and how the result is read back."""
+
+import itertools
+import json
+from typing import NamedTuple
+
+import pytest
+
+from bertpt.data.dataset import DataFolder
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+class Spelled(NamedTuple):
+    """An example as words.
+
+    Attributes:
+        tokens: all of it, [CLS] and [SEP] included.
+        a: the first segment, words parted by spaces.
+        b: the second.
+        is_next: what its label says.
+        targets: positions to predict.
+        seen: what the model sees there.
+    """
+
+    tokens: list[str]
+    a: str
+    b: str
+    is_next: bool
+    targets: list[int]
+    seen: list[str]
+
+
+class Built:
+    """A data folder as it is now, and what the command told about it."""
+
+    def __init__(self, folder, report="", log=""):
+        self.folder, self.report, self.log = folder, report, log
+        self.manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        vocab = (folder / "tokenizer/vocab.txt").read_bytes().decode()
+        self.vocab = vocab.removesuffix("\n").split("\n")
+
+    def examples(self, split="train"):
+        """Its examples as words, one after another."""
+        stored = DataFolder(self.folder).examples(split)
+        for ids, b_start, label, positions, seen in stored.take(range(len(stored))):
+            tokens = [self.vocab[i] for i in ids]
+            yield Spelled(
+                tokens,
+                " ".join(tokens[1 : b_start - 1]),
+                " ".join(tokens[b_start:-1]),
+                label == 0,
+                positions.tolist(),
+                [self.vocab[i] for i in seen],
+            )
+
+
+@pytest.fixture(scope="session")
+def two():
+    """Two documents of three sentences of four tokens."""
+    return "a b c .\nd e f .\ng h a .\n\nb d f .\nc e g .\nh h a .\n"
+
+
+@pytest.fixture(scope="session")
+def letters():
+    """The words that, after the five special tokens, make a vocabulary of 14."""
+    return tuple("abcdefgh.")
+
+
+@pytest.fixture(scope="session")
+def vocabulary(tmp_path_factory):
+    """Writes a vocab.txt with the special tokens and some words."""
+
+    def write(words):
+        path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+        path.write_text("".join(f"{w}\n" for w in (*SPECIAL_TOKENS, *words)), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def build(done, tmp_path_factory, letters, vocabulary):
+    """Builds data, by the command, from a sentence a line; all documents train.
+
+    `words` are those of the vocabulary; `None` learns one.
+    """
+
+    def build(text, *options, words=letters, name="text.txt"):
+        folder = tmp_path_factory.mktemp("field-report")
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        given = () if words is None else ("--tokenizer", vocabulary(words))
+        result = done(
+            *("build-data", folder / name, "--out", folder / "data", *given),
+            *("--sentence-per-line", "--valid-fraction", 0, *options),
+        )
+        return Built(folder / "data", result.stdout, result.stderr)
+
+    return build
+
+
+def _row(report, name):
+    [line] = [line for line in report.splitlines() if line.strip().startswith(f"{name} ")]
+    return line.split(name)[1].split()
+
+
+@pytest.fixture(scope="session")
+def row():
+    """The columns behind a name in the printed table."""
+    return _row
+
+
+@pytest.fixture(scope="session")
+def runs():
+    """All texts that consecutive sentences of one document give."""
+
+    def runs(text):
+        documents = [document.splitlines() for document in text.split("\n\n")]
+        return {
+            " ".join(document[start:stop])
+            for document in documents
+            for start, stop in itertools.combinations(range(len(document) + 1), 2)
+        }
+
+    return runs
