@@ -103,7 +103,6 @@ def test_googles_lengths_do(inputs, tmp_path):
     assert accuracy_from_lengths(lengths, labels, number=8_000) > 0.53
 
 
-@pytest.mark.slow
 def test_lengths_of_real_novels_do_not_give_the_label_away(shared, tmp_path):
     with gzip.open(shared / "corpora/en.novels.train.txt.gz") as file:
         (tmp_path / "text.txt").write_bytes(file.read())
