@@ -8,7 +8,16 @@ import typer
 from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.errors import SettingError
 from bertpt.files import printable
-from bertpt_cli.options import Config, Inputs, Json, Overwrite, Quiet, given, takes_settings
+from bertpt_cli.options import (
+    Config,
+    Inputs,
+    Json,
+    MissingOption,
+    Overwrite,
+    Quiet,
+    given,
+    takes_settings,
+)
 from bertpt_cli.output import print_data_report, print_json
 
 
@@ -16,12 +25,17 @@ from bertpt_cli.output import print_data_report, print_json
 def build_data(
     context: typer.Context,
     inputs: Inputs,
-    out: Annotated[
-        Path, typer.Option(metavar="DATA", help="Data folder to write.", show_default=False)
-    ],
     config: BuildConfig,
     tokenizer_config: TokenizerConfig,
     *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATA",
+            help="Data folder to write; --dry-run alone does without.",
+            show_default=False,
+        ),
+    ] = None,
     tokenizer: Annotated[
         Path | None,
         typer.Option(
@@ -40,6 +54,14 @@ def build_data(
             show_default=False,
         ),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Write nothing: build from a sample (8 MB, from the beginnings of up to 64 files) "
+            "and report that, with what the whole would give.",
+        ),
+    ] = False,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -51,6 +73,7 @@ def build_data(
     gives the same bytes every time.
     """
     from bertpt.data import build
+    from bertpt.data import dry_run as dry
     from bertpt.data.workers import num_cores
     from bertpt.progress import Progress
 
@@ -59,18 +82,22 @@ def build_data(
     asked = given(context, TokenizerConfig)
     if tokenizer:
         _refuse_contradictions(tokenizer, asked)
-    manifest = build.build_data(
-        inputs,
-        out,
-        tokenizer_path=tokenizer,
-        config=config,
-        tokenizer_config=tokenizer_config if asked or not tokenizer else None,
-        overwrite=overwrite,
-        workers=workers or num_cores(),
-        progress=Progress(quiet=quiet),
-    )
+    how: dict[str, Any] = {
+        "tokenizer_path": tokenizer,
+        "config": config,
+        "tokenizer_config": tokenizer_config if asked or not tokenizer else None,
+        "workers": workers or num_cores(),
+        "progress": Progress(quiet=quiet),
+    }
+    if dry_run:
+        manifest, place = dry.dry_run(inputs, **how), None
+    elif out:
+        manifest = build.build_data(inputs, out, overwrite=overwrite, **how)
+        place = printable(out)
+    else:
+        raise MissingOption("--out")
     if json:
-        print_json({"out": printable(out), **manifest})
+        print_json({"out": place, **manifest})
     else:
         print_data_report(manifest)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer.exceptions import TyperException
 
 from bertpt.config import Settings
 
@@ -127,6 +128,15 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
         )
     context.default_map = {**(context.default_map or {}), **names}
     return path
+
+
+class MissingOption(TyperException):
+    """Typer's words for an option that must be given, where another one decides whether it must."""
+
+    exit_code = 2
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Missing option '{name}'.")
 
 
 Inputs = Annotated[

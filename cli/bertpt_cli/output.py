@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from bertpt.files import spoken_size
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -68,8 +70,11 @@ def decimals(number: float | None, places: int) -> str:
 def print_data_report(manifest: Mapping[str, Any]) -> None:
     """Prints a manifest's figures, a column for each split, and a histogram of lengths.
 
-    A manifest of an earlier version lacks some of them; there a dash stands.
+    A manifest of an earlier version lacks some of them; there a dash stands. What a dry run gives
+    is said to be one.
     """
+    if manifest.get("dry_run"):
+        typer.echo(f"dry run on {_sample(manifest)}; nothing was written")
     print_table(_rows_by_split(manifest))
     settings = manifest["settings"]
     characters = decimals(manifest.get("characters_per_token"), 2)
@@ -83,6 +88,32 @@ def print_data_report(manifest: Mapping[str, Any]) -> None:
     typer.echo(
         f"vocabulary of {manifest['vocab_size']:,}, sequences of {settings['seq_len']}, "
         f"seed {settings['seed']}"
+    )
+    if manifest.get("dry_run"):
+        typer.echo(_whole(manifest))
+
+
+def _sample(manifest: Mapping[str, Any]) -> str:
+    sampled, total = (manifest[f"{which}_bytes"] for which in ("sampled", "total"))
+    if sampled == total:
+        return f"the whole input, {spoken_size(total)}"
+    of_all = "" if total is None else f" of {spoken_size(total)}"
+    return f"the first {spoken_size(sampled)}{of_all}"
+
+
+def _whole(manifest: Mapping[str, Any]) -> str:
+    """What a dry run says about the whole input."""
+    is_learned = isinstance(manifest["tokenizer"], dict)
+    vocabulary = "; its vocabulary would be learned from all of it" if is_learned else ""
+    estimated = manifest["estimated"]
+    if estimated is None:
+        return f"how much the whole would give, only its size could tell{vocabulary}"
+    numbers = {name: f"{count:,}" for name, count in estimated.items()}
+    disk, peak = (spoken_size(estimated[name]) for name in ("disk_bytes", "disk_peak_bytes"))
+    return (
+        f"the whole would give about {numbers['documents']} documents, {numbers['tokens']} tokens "
+        f"and {numbers['examples']} examples; about {peak} of disk while it works, {disk} in the "
+        f"end{vocabulary}"
     )
 
 

@@ -31,17 +31,22 @@ def new_folder(path: Path) -> Iterator[Path]:
     except (FileExistsError, NotADirectoryError) as error:
         raise OutputError(f"cannot write {given}: {given.parent} is not a folder") from error
     except OSError as error:
-        raise OutputError(f"cannot write {given}: {error.strerror}") from error
+        raise OutputError(f"cannot write {given}: {problem(error)}") from error
     try:
         yield work
         _flush(work)
         _put(work, path)
     except OSError as error:
         if error.filename is None or Path(error.filename).is_relative_to(work):
-            raise OutputError(f"cannot write {given}: {error.strerror}") from error
+            raise OutputError(f"cannot write {given}: {problem(error)}") from error
         raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def problem(error: OSError) -> str:
+    """What is wrong, in the system's words; pyarrow has some of its own around them."""
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _umask() -> int:
@@ -92,6 +97,20 @@ def refuse_existing(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bo
         raise OutputError(f"{path} was not made by this command, so --overwrite leaves it alone")
 
 
+def size(folder: Path) -> int:
+    """Bytes in all files of a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def spoken_size(num_bytes: float) -> str:
+    """A number of bytes, for a message: 1.5 MB."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.1f} {unit}" if unit != "bytes" else f"{num_bytes:.0f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} TB"
+
+
 def printable(path: object) -> str:
     """A path, or another word of a shell, for a file or a message: U+FFFD for what is no UTF-8."""
     return os.fsencode(str(path)).decode("utf-8", "replace")
@@ -114,7 +133,7 @@ def new_file(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     except OSError as error:
         if error.filename in (None, str(temporary)):
-            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+            raise OSError(error.errno, problem(error), str(path)) from error
         raise
     finally:
         temporary.unlink(missing_ok=True)
@@ -148,10 +167,12 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+def sha256(path: Path, *, on_bytes: Callable[[int], object] | None = None) -> str:
+    """SHA-256 of a file, in hexadecimal; `on_bytes` is told how many were read."""
     with path.open("rb") as handle:
         digest = hashlib.sha256()
         while block := handle.read(1 << 20):
             digest.update(block)
+            if on_bytes:
+                on_bytes(len(block))
     return digest.hexdigest()

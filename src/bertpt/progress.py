@@ -2,8 +2,9 @@
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from tqdm import tqdm
 
@@ -40,13 +41,16 @@ class _PlainLines(tqdm):  # type: ignore[misc]
     """A tqdm for logs: whole lines, no carriage return."""
 
     disable: bool
+    told_at: ClassVar[float]  # when a line was last written, whichever bar's
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:  # noqa: ARG002
         print(msg or str(self), file=self.fp, flush=True)
+        _PlainLines.told_at = time.monotonic()
         return True
 
     def close(self) -> None:
-        if not self.disable and self.n != self.last_print_n:
+        # What need not be left may say nothing at all.
+        if not self.disable and self.n != self.last_print_n and (self.leave or self.last_print_n):
             self.display()
         self.disable = True
 
@@ -64,6 +68,7 @@ class Progress:
 
     def __init__(self, *, quiet: bool = True) -> None:
         self.quiet = quiet
+        _PlainLines.told_at = time.monotonic()
 
     def log(self, message: str) -> None:
         """Prints one line, above a bar that is being drawn."""
@@ -73,12 +78,17 @@ class Progress:
             tqdm.write(message, file=_STDERR)
         else:
             print(message, file=_STDERR, flush=True)
+            _PlainLines.told_at = time.monotonic()
 
     def bar(
         self, description: str, *, unit: str, total: float | None = None, **options: Any
     ) -> Any:
-        """A tqdm bar (or its plain counterpart), to be used as a context manager."""
+        """A tqdm bar (or its plain counterpart), to be used as a context manager.
+
+        With `leave=False` it goes when it is done, and work of seconds gets no line in a log file.
+        """
         terminal = sys.stderr.isatty()
+        silent = time.monotonic() - _PlainLines.told_at
         return (tqdm if terminal else _PlainLines)(
             desc=description,
             unit=unit,
@@ -87,6 +97,7 @@ class Progress:
             disable=self.quiet,
             dynamic_ncols=terminal,
             mininterval=0.1 if terminal else SECONDS_BETWEEN_LINES,
-            delay=0 if terminal else SECONDS_BETWEEN_LINES,
+            # Short work is not worth a line, but what comes after long silence is.
+            delay=0 if terminal else max(0.0, SECONDS_BETWEEN_LINES - silent),
             **options,
         )

@@ -123,11 +123,10 @@ def test_all_bytes_of_plain_files_are_told_before_they_are_read(tmp_path):
     assert corpus.num_bytes == corpus.total_bytes
 
 
-def test_what_is_compressed_or_piped_has_no_total(tmp_path):
+def test_what_is_piped_has_no_total(tmp_path):
     (tmp_path / "1.txt").write_bytes(b"a b\n")
-    (tmp_path / "2.txt").write_bytes(gzip.compress(b"a b\n"))
     os.mkfifo(tmp_path / "pipe")
-    for name in (f"{tmp_path}/2.txt", f"{tmp_path}/pipe", "-", "jsonl:-"):
+    for name in (f"{tmp_path}/pipe", "-", "jsonl:-"):
         assert Corpus([f"{tmp_path}/1.txt", name]).total_bytes is None
 
 
@@ -369,3 +368,76 @@ def test_a_part_is_the_same_on_every_pass(tmp_path):
     path.write_text("a\n\nb\n\nc\n")
     corpus = Corpus([str(path)], shard="1/2")
     assert list(corpus) == list(corpus) == [["a"], ["c"]]
+
+
+# ------------------------------------------------------------------------------------- a sample
+
+# 20 documents of 100 bytes, the blank line included.
+TWENTY = "".join(f"{number:02} {'a' * 94}.\n\n" for number in range(20))
+
+
+def sample(folder, num_bytes, **options):
+    corpus = Corpus([str(folder)], sample_bytes=num_bytes, **options)
+    return [document[0][:2] for document in corpus], corpus
+
+
+def test_a_sample_is_the_whole_documents_at_the_beginning(tmp_path):
+    (tmp_path / "a.txt").write_text(TWENTY)
+    found, corpus = sample(tmp_path, 450)
+    assert found == ["00", "01", "02", "03", "04"]
+    assert corpus.is_sampled
+    assert corpus.num_bytes == corpus.num_text_bytes == 499
+    assert corpus.total_bytes == 2000
+
+
+def test_a_sample_of_more_than_there_is_is_all_of_it(tmp_path):
+    (tmp_path / "a.txt").write_text(TWENTY)
+    found, corpus = sample(tmp_path, 2001)
+    assert len(found) == 20
+    assert not corpus.is_sampled
+    assert corpus.num_bytes == corpus.total_bytes == 2000
+
+
+def test_files_give_as_much_of_a_sample_each_and_short_ones_leave_theirs_to_others(tmp_path):
+    for name, length in (("1", 2000), ("2", 100), ("3", 2000)):
+        (tmp_path / f"{name}.txt").write_text(TWENTY[:length])
+    found, corpus = sample(tmp_path, 900)
+    assert found == ["00", "01", "02", "00", "00", "01", "02", "03", "04"]
+    assert corpus.num_bytes == 900
+
+
+def test_no_more_files_are_sampled_than_64_evenly_spaced(tmp_path):
+    for number in range(640):
+        (tmp_path / f"{number:03}.txt").write_text(f"{number:03} b.\n\nc d.\n")
+    corpus = Corpus([str(tmp_path)], sample_bytes=64)
+    first = [document[0][:3] for document in corpus]
+    # A file's first document is taken whole, however little its share is.
+    assert len(first) <= 64
+    assert [int(number) % 10 for number in first] == [0] * len(first)
+    assert {int(number) // 160 for number in first} == {0, 1, 2, 3}
+    assert corpus.is_sampled
+
+
+def test_a_document_that_alone_exceeds_the_sample_is_cut_after_a_sentence(tmp_path):
+    (tmp_path / "a.txt").write_text("\n".join(f"Line {n}. It ends." for n in range(1000)))
+    [document] = Corpus([str(tmp_path)], sample_bytes=100)
+    assert document == [s for n in range(len(document) // 2) for s in (f"Line {n}.", "It ends.")]
+    assert 100 <= sum(map(len, document)) + len(document) < 130
+    (tmp_path / "a.txt").write_text("Aé bé. " * 1000)
+    [document] = Corpus([str(tmp_path)], sample_bytes=100)
+    assert set(document) == {"Aé bé."}
+    (tmp_path / "a.txt").write_text("日本" * 1000)
+    corpus = Corpus([str(tmp_path)], sample_bytes=100)
+    [[text]] = corpus
+    assert ("日本" * 1000).startswith(text)
+    assert 30 <= len(text) <= 33
+    assert corpus.num_replaced_lines == 0
+
+
+def test_the_beginning_of_a_compressed_file_is_told_in_its_own_bytes(tmp_path):
+    text = "\n\n".join(os.urandom(500).hex() for _ in range(2000))
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text.encode()))
+    for kept in (300_000, 1_000_000):
+        _, corpus = sample(tmp_path, kept)
+        share = corpus.num_text_bytes / len(text)
+        assert corpus.num_bytes / corpus.total_bytes == pytest.approx(share, rel=0.1)

@@ -1,12 +1,14 @@
 """Every format and compression gives the documents that plain text gives; damage is one line."""
 
 import bz2
+import errno
 import gzip
 import io
 import json
 import lzma
 import os
 import sys
+import tempfile
 import threading
 
 import pyarrow as pa
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from bertpt.data.corpus import Corpus
-from bertpt.errors import InputError, SettingError
+from bertpt.errors import InputError, OutputError, SettingError
 
 DOCUMENTS = [["He sat.", "She stood."], ["Néo ran \u2028 home."], ["日本。", "a\u200db"]]
 
@@ -132,6 +134,31 @@ def test_documents_come_back_from_every_format(tmp_path_factory, documents, endi
         assert read(folder / f"a.{kind}{ending}", content)[0] == documents
     content = as_jsonl(documents, ensure_ascii=False)
     assert read(folder / "unescaped.jsonl", content)[0] == documents
+
+
+@pytest.mark.parametrize("ending", COMPRESSIONS)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_is_read_is_counted_in_the_bytes_of_the_file(tmp_path, kind, ending):
+    documents = [[os.urandom(500).hex()] for _ in range(1000)]
+    path = tmp_path / f"a.{kind}{ending}"
+    path.write_bytes(COMPRESSIONS[ending](FORMATS[kind](documents)))
+    corpus = Corpus([str(path)], sentence_per_line=True)
+    seen = [corpus.num_bytes for _ in corpus]
+    assert corpus.num_bytes == corpus.total_bytes == path.stat().st_size
+    assert seen[499] / corpus.total_bytes == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_place_too_full_for_a_copy_of_parquet_is_named(tmp_path, monkeypatch):
+    class Full(io.BytesIO):
+        def write(self, _):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "a.parquet.gz"
+    path.write_bytes(gzip.compress(as_parquet(DOCUMENTS)))
+    monkeypatch.setattr(tempfile, "TemporaryFile", Full)
+    expected = f"^cannot write {tempfile.gettempdir()}, where {path} .*: No space left on device; "
+    with pytest.raises(OutputError, match=expected):
+        list(Corpus([str(path)]))
 
 
 # ------------------------------------------------------------------------------------------- rows

@@ -14,6 +14,8 @@ from bertpt import files
 from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.data import dataset, tokenizer, wordpiece
 from bertpt.data.corpus import Corpus
+from bertpt.data.disk import announcement, disk_use, shortage
+from bertpt.data.documents import save_array
 from bertpt.data.example import token_dtype
 from bertpt.data.masking import Masking
 from bertpt.data.pairing import Split, make_rows
@@ -60,17 +62,48 @@ def build_data(
         BertptError: an input, the vocabulary or the output is at fault. Nothing is left behind,
             and what stood at `out` still stands.
     """
-    progress = progress or Progress()
+    files.refuse_existing(out, overwrite=overwrite, is_ours=dataset.is_data_folder)
+    manifest, _ = build_folder(
+        inputs,
+        out,
+        tokenizer_path=tokenizer_path,
+        config=config,
+        tokenizer_config=tokenizer_config,
+        workers=workers,
+        progress=progress or Progress(),
+    )
+    return manifest
+
+
+def build_folder(
+    inputs: Sequence[str],
+    out: Path,
+    *,
+    tokenizer_path: Path | None,
+    config: BuildConfig,
+    tokenizer_config: TokenizerConfig | None,
+    workers: int,
+    progress: Progress,
+    sample_bytes: int | None = None,
+) -> tuple[dict[str, Any], Corpus]:
+    """What `build_data` does when `out` may be replaced; with `sample_bytes` on a sample only.
+
+    Returns:
+        The manifest, and the corpus, which knows how much of it was read.
+    """
     if config.shard is not None and not tokenizer_path:
         raise SettingError(
             "shard",
             f"{config.shard} needs --tokenizer, or each part would learn a vocabulary of its own; "
             "make one with bertpt train-tokenizer",
         )
-    files.refuse_existing(out, overwrite=overwrite, is_ours=dataset.is_data_folder)
     vocabulary = learned = None
     if tokenizer_path:
         vocabulary = tokenizer.load(tokenizer_path, tokenizer_config)
+        vocab_size = len(vocabulary.vocab)
+    else:
+        learned = tokenizer_config or TokenizerConfig()
+        vocab_size = learned.vocab_size
     corpus = Corpus(
         inputs,
         language=config.language,
@@ -78,7 +111,11 @@ def build_data(
         text_field=config.text_field,
         strict=config.strict,
         shard=config.shard,
+        sample_bytes=sample_bytes,
     )
+    if sample_bytes is None:
+        learns = learned is not None
+        progress.log(announcement(config, corpus, out, vocab_size=vocab_size, learns=learns))
     with (
         files.new_folder(out) as work,
         TemporaryDirectory(dir=work) as scratch,
@@ -86,25 +123,41 @@ def build_data(
         progress.bar("reading", unit="B", unit_scale=True, total=corpus.total_bytes) as reading,
     ):
         documents: Iterable[list[str]] = corpus.watched(reading)
-        if vocabulary is None:
-            spool = _TextSpool(Path(scratch, "sentences.txt"), corpus, config.objective)
-            learned = tokenizer_config or TokenizerConfig()
-            vocabulary = wordpiece.learn(spool.keep(documents), learned, source=corpus.name)
+        spool = _TextSpool(Path(scratch, "sentences.txt"), corpus, config.objective)
+        if learned:
+            vocabulary = wordpiece.learn(
+                spool.keep(documents), learned, source=corpus.name, progress=progress
+            )
             documents = spool
+        assert vocabulary is not None
         Masking.of(vocabulary, config)  # which refuses what it cannot mask, before the work
         vocabulary.save(work / "tokenizer")
         dtype = token_dtype(len(vocabulary.vocab))
         stored, text_counts = tokenize(
-            documents, work / "tokenizer", Path(scratch), dtype, workers=pool, progress=progress
+            documents,
+            work / "tokenizer",
+            Path(scratch),
+            dtype,
+            workers=pool,
+            progress=progress,
+            num_sentences=spool.num_sentences,
         )
+        spool.remove()
         _require_documents(len(stored), corpus, config.objective)
+        needed = disk_use(config, num_tokens=stored.num_tokens, vocab_size=len(vocabulary.vocab))
+        if warning := shortage(needed.peak - files.size(work), out):
+            progress.log(warning)
         splits = {
             name: Split(name, Path(scratch), dtype, numbers, work / "tokenizer", config)
             for name, numbers in _split_files(len(stored), config, Path(scratch)).items()
         }
         parts = {name: split.documents() for name, split in splits.items()}
-        token_counts = parts["train"].count_tokens(len(vocabulary.vocab))
-        np.save(work / "token_counts.npy", token_counts)
+        num_tokens = parts["train"].num_tokens
+        with progress.bar(
+            "counting", unit="token", unit_scale=True, total=num_tokens, leave=False
+        ) as bar:
+            token_counts = parts["train"].count_tokens(len(vocabulary.vocab), on_tokens=bar.update)
+        save_array(work / "token_counts.npy", token_counts)
         written = {
             name: _write_split(work / name, split, pool, vocabulary=vocabulary, progress=progress)
             for name, split in splits.items()
@@ -139,13 +192,15 @@ def build_data(
             "tokenizer_sha256": vocabulary.fingerprint,
             "vocab_size": len(vocabulary.vocab),
             **counts,
-            "warnings": find_warnings(counts, vocabulary, config, learned),
+            "warnings": find_warnings(
+                counts, vocabulary, config, learned, is_sample=corpus.is_sampled
+            ),
             "shards": [shard for split in written.values() for shard in split.shards],
         }
         files.write_json(work / "manifest.json", manifest)
     for warning in manifest["warnings"]:
         progress.log(f"warning: {warning}")
-    return manifest
+    return manifest, corpus
 
 
 # ------------------------------------------------------------------------------ text to documents
@@ -158,16 +213,19 @@ class _TextSpool:
         self._path = path
         self._corpus = corpus
         self._objective = objective
+        self.num_sentences: int | None = None  # of what was kept
 
     def keep(self, documents: Iterable[list[str]]) -> Iterator[str]:
         with self._path.open("w", encoding="utf-8", newline="\n") as file:
-            num_documents = 0
+            num_documents = num_sentences = 0
             for document in documents:
                 for sentence in document:
                     file.write(f"{sentence}\n")
                     yield sentence
                 file.write("\n")
                 num_documents += 1
+                num_sentences += len(document)
+        self.num_sentences = num_sentences
         # Before the vocabulary is learned, which takes long.
         _require_documents(num_documents, self._corpus, self._objective)
 
@@ -181,18 +239,23 @@ class _TextSpool:
                 else:
                     document.append(line[:-1])
 
+    def remove(self) -> None:
+        """Makes room for what comes after."""
+        self._path.unlink(missing_ok=True)
+
 
 def _require_documents(num_documents: int, corpus: Corpus, objective: str) -> None:
+    sampled = f"in the first {files.spoken_size(corpus.num_bytes)} " if corpus.is_sampled else ""
     if num_documents == 0 and corpus.shard is not None:
         raise InputError(f"{corpus.name}: no document in part {corpus.shard}; make fewer parts")
     if num_documents == 0:
-        raise InputError(f"{corpus.name}: no text in it")
+        raise InputError(f"{corpus.name}: no text {sampled or 'in it'}".rstrip())
     if num_documents == 1 and objective == "nsp":
         where = "" if corpus.shard is None else f" in part {corpus.shard}"
         fewer = "" if corpus.shard is None else "make fewer parts, "
         raise InputError(
-            f"{corpus.name}: one document only{where}, and a random next sentence needs another "
-            f"one; {fewer}separate documents by blank lines, give more files, or take "
+            f"{corpus.name}: {sampled}one document only{where}, and a random next sentence needs "
+            f"another one; {fewer}separate documents by blank lines, give more files, or take "
             "--objective sop or mlm"
         )
 
@@ -219,7 +282,7 @@ def _split_files(num_documents: int, config: BuildConfig, folder: Path) -> dict[
     paths = {}
     for name, numbers in split_documents(num_documents, config).items():
         paths[name] = folder / f"{name}.npy"
-        np.save(paths[name], numbers)
+        save_array(paths[name], numbers)
     return paths
 
 
@@ -255,7 +318,7 @@ def _write_split(
             num_masked += len(made.rows.masked_positions)
             num_sentences += made.num_sentences
             num_truncated += made.num_truncated
-        shards = writer.finish()
+    shards = writer.finish(progress)
     counts = {
         "examples": labels.total(),
         "label_counts": {"is_next": labels[IS_NEXT], "random": labels[RANDOM]},

@@ -3,14 +3,15 @@
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
-from typing import Any
+from functools import cached_property, partial
+from typing import IO, Any
 
 from bertpt.config import parse_shard
 from bertpt.data import rows
+from bertpt.data.example import evenly_spaced
 from bertpt.data.hub import hub_rows, is_hub
 from bertpt.data.inputs import (
     DAMAGED,
@@ -18,9 +19,9 @@ from bertpt.data.inputs import (
     identity,
     is_json_lines,
     is_parquet,
-    is_plain,
     open_seekable,
     open_stream,
+    size_on_disk,
     spoken,
 )
 from bertpt.data.sentences import SentenceSplitter
@@ -29,6 +30,9 @@ from bertpt.errors import InputError, SettingError
 
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 BYTE_ORDER_MARK = "\ufeff"
+MAX_SAMPLED = 64  # files
+# What a cut may have torn apart: a sentence, or at least a character.
+TORN = re.compile(rb"(?<=[.!?] )[^.!?]{1,1000}\Z|[\xc0-\xff]?[\x80-\xbf]*\Z")
 Place = tuple[str, str, int]  # input, "line" or "row", its number from 1 on
 
 
@@ -49,7 +53,13 @@ class Corpus:
     With `shard`, I/N, only the I-th of N parts is there, and what is counted is of it alone. A part
     has every N-th file; where there are fewer files than N, it has every N-th document.
 
+    With `sample_bytes`, about so many bytes of text are read: the beginnings of up to
+    `MAX_SAMPLED` files, evenly spaced, as much of each while it lasts and one whole document at
+    least. The document that fills the sample is cut after a sentence, unless it is a row.
+
     Attributes:
+        is_sampled: whether the last pass left something out.
+        num_text_bytes: of text, unpacked; of JSONL, of its lines.
         num_replaced_lines: lines and rows with invalid UTF-8, which became U+FFFD.
         num_surrogate_rows: rows with half a surrogate pair (JSON can spell one): U+FFFD.
         num_nul_lines: lines and rows with NUL characters, which were removed.
@@ -69,9 +79,11 @@ class Corpus:
     text_field: str = field(default="text", kw_only=True)
     strict: bool = field(default=False, kw_only=True)
     shard: str | None = field(default=None, kw_only=True)
+    sample_bytes: int | None = field(default=None, kw_only=True)
     files: list[str] = field(init=False)
     num_repeated_files: int = field(init=False)
-    num_bytes: int = field(init=False, default=0)
+    is_sampled: bool = field(init=False, default=False)
+    num_text_bytes: int = field(init=False, default=0)
     num_replaced_lines: int = field(init=False, default=0)
     num_surrogate_rows: int = field(init=False, default=0)
     num_nul_lines: int = field(init=False, default=0)
@@ -80,6 +92,9 @@ class Corpus:
     _turns: tuple[int, int] = field(init=False, repr=False)
     _num_ended: int = field(init=False, default=0, repr=False)  # documents, those of all parts
     _splitter: SentenceSplitter = field(init=False, repr=False, compare=False)
+    # On the disk: in the files before, and how to ask for those in the file that is being read.
+    _num_bytes_before: int = field(init=False, repr=False, compare=False, default=0)
+    _num_bytes_here: Callable[[], int] = field(init=False, repr=False, compare=False, default=int)
 
     def __post_init__(self) -> None:
         if not LANGUAGE_CODE.fullmatch(self.language):
@@ -115,16 +130,24 @@ class Corpus:
 
     @cached_property
     def total_bytes(self) -> int | None:
-        """What `num_bytes` will come to, where that can be told before reading."""
-        if not all(is_plain(file) for file in self.files):
-            return None
-        return sum(Path(file).stat().st_size for file in self.files)
+        """The size on the disk, where all are files; what `num_bytes` comes to in the end."""
+        sizes = [size_on_disk(file) for file in self.files]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes taken so far from the files on the disk; of the Hub's rows, those of their text."""
+        return self._num_bytes_before + self._num_bytes_here()
 
     def __iter__(self) -> Iterator[list[str]]:
-        self.num_bytes = self.num_replaced_lines = self.num_surrogate_rows = 0
+        self._num_bytes_before = self.num_replaced_lines = self.num_surrogate_rows = 0
         self.num_nul_lines = self.num_empty_rows = self.num_json_like_files = 0
         self._num_ended = 0
         self._splitter = self._new_splitter()
+        self.num_text_bytes, self.is_sampled = 0, False
+        if self.sample_bytes is not None:
+            yield from self._sample(self.sample_bytes)
+            return
         for file in self.files:
             yield from self._documents(file)
 
@@ -135,9 +158,26 @@ class Corpus:
         """The same documents, a progress bar being told the bytes read."""
         for document in self:
             yield document
-            bar.update(self.num_bytes - bar.n)
-        bar.update(self.num_bytes - bar.n)  # what follows the last document
+            bar.update(max(0, self.num_bytes - bar.n))  # of a compressed file it is an estimate
+        bar.update(max(0, self.num_bytes - bar.n))  # what follows the last document
         bar.close()
+
+    def _sample(self, num_bytes: int) -> Iterator[list[str]]:
+        chosen = [self.files[i] for i in evenly_spaced(len(self.files), MAX_SAMPLED)]
+        # Every eighth first, so that the sample is spread even where few documents fill it.
+        files = [file for first in range(8) for file in chosen[first::8]]
+        for number, file in enumerate(files):
+            share = (num_bytes - self.num_text_bytes) / (len(files) - number)
+            end = self.num_text_bytes + share
+            with closing(self._documents(file)) as documents:
+                for document in documents:
+                    yield document
+                    if self.num_text_bytes >= end:
+                        self.is_sampled = True
+                        break
+            if self.num_text_bytes >= num_bytes:
+                break
+        self.is_sampled |= len(files) < len(self.files) or number + 1 < len(files)
 
     # ------------------------------------------------------------------------- parts of a corpus
 
@@ -162,17 +202,18 @@ class Corpus:
 
     # ----------------------------------------------------------------------------- kinds of input
 
-    def _documents(self, file: str) -> Iterator[list[str]]:
+    def _documents(self, file: str) -> Generator[list[str], None, None]:
         name = spoken(file)
         if is_hub(file):
-            yield from self._of_rows(hub_rows(file, self.text_field), name)
+            before = self.num_text_bytes
+            with self._counting(lambda: self.num_text_bytes - before):
+                yield from self._of_rows(hub_rows(file, self.text_field), name)
             return
         try:
-            with open_stream(file) as stream:
+            with open_stream(file) as stream, self._counting(lambda: stream.num_bytes_on_disk):
                 if is_parquet(stream):
                     with open_seekable(file, stream) as whole:
-                        texts = rows.parquet_texts(whole, self.text_field, name=name)
-                        yield from self._of_rows(texts, name)
+                        yield from self._of_parquet(whole, size_on_disk(file), name)
                 elif file.endswith(".parquet"):
                     raise InputError(f"{name} is no Parquet file, which would begin with PAR1")
                 elif is_json_lines(file):
@@ -183,15 +224,41 @@ class Corpus:
             problem = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise InputError(f"{name} cannot be read: {problem}") from error
 
+    @contextmanager
+    def _counting(self, num_bytes: Callable[[], int]) -> Iterator[None]:
+        """Tells `num_bytes` how to ask for what was read of an input."""
+        self._num_bytes_here = num_bytes
+        try:
+            yield
+        finally:
+            self._num_bytes_before = self.num_bytes
+            self._num_bytes_here = int
+
+    def _of_parquet(self, file: IO[bytes], size: int | None, name: str) -> Iterator[list[str]]:
+        num_rows, texts = rows.parquet_texts(file, self.text_field, name=name)
+        num_read = 0
+
+        def counted() -> Iterator[bytes | None]:
+            nonlocal num_read
+            for num_read, text in enumerate(texts, start=1):  # noqa: B007
+                yield text
+
+        if size is not None:  # by rows, since the file is not read from its beginning to its end
+            self._num_bytes_here = lambda: size * num_read // num_rows if num_rows else size
+        yield from self._of_rows(counted(), name)
+
     def _of_lines(self, stream: io.BufferedReader, name: str) -> Iterator[list[str]]:
         document: list[str] = []
-        for place, line in self._lines(stream, name):
+        for place, line in self._lines(stream, name, self.sample_bytes):
             if place[-1] == 1:
                 row = rows.parse_object(line) if line.startswith("{") else None
                 is_json_like = isinstance((row or {}).get(self.text_field), str)
                 self.num_json_like_files += is_json_like and self._is_in_part
             if line.strip():
                 document.extend(self._sentences(self._without_nul(line, place)))
+                if self.sample_bytes is not None and self.num_text_bytes >= self.sample_bytes:
+                    self.is_sampled = True
+                    break
             elif document:
                 yield from self._ended(document)
                 document = []
@@ -202,19 +269,20 @@ class Corpus:
         for place, line in self._lines(stream, name):
             if line.strip():
                 text = rows.json_text(line, self.text_field, place=_spoken(place))
+                rows.require_text(text, self.text_field, place=_spoken(place))
                 yield from self._of_row(text, place)
 
     def _of_rows(self, texts: Iterable[Any], name: str) -> Iterator[list[str]]:
         for number, text in enumerate(texts, start=1):
             place = (name, "row", number)
+            rows.require_text(text, self.text_field, place=_spoken(place))
+            self.num_text_bytes += len(text or "")
             if isinstance(text, bytes):
                 text = self._decoded(text, place)  # noqa: PLW2901
             yield from self._of_row(text, place)
-            self.num_bytes += len(text or "")
 
     def _of_row(self, text: Any, place: Place) -> Iterator[list[str]]:
         """The document of a row, if there is anything in it."""
-        rows.require_text(text, self.text_field, place=_spoken(place))
         document: list[str] = []
         for line in self._without_nul(self._without_halves(text or "", place), place).split("\n"):
             document.extend(self._sentences(line))
@@ -225,10 +293,16 @@ class Corpus:
 
     # ----------------------------------------------------------------------------- lines of text
 
-    def _lines(self, stream: io.BufferedReader, name: str) -> Iterator[tuple[Place, str]]:
-        for number, raw in enumerate(stream, start=1):
-            self.num_bytes += len(raw)
+    def _lines(
+        self, stream: io.BufferedReader, name: str, longest: int | None = None
+    ) -> Iterator[tuple[Place, str]]:
+        """The lines of a stream, cut where they have more than `longest` bytes."""
+        raws = stream if longest is None else iter(partial(stream.readline, longest), b"")
+        for number, raw in enumerate(raws, start=1):
+            self.num_text_bytes += len(raw)
             place = (name, "line", number)
+            if len(raw) == longest and not raw.endswith(b"\n"):
+                raw = TORN.sub(b"", raw)  # noqa: PLW2901
             line = self._decoded(raw, place)
             if number == 1:
                 line = line.removeprefix(BYTE_ORDER_MARK)

@@ -3,7 +3,7 @@
 import mmap
 import os
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -53,8 +53,15 @@ class DocumentWriter:
         """Closes the file and opens it for reading."""
         self.close()
         for name, ends in ((SENTENCES, self._sentence_ends), (DOCUMENTS, self._document_ends)):
-            np.save(self._folder / name, np.frombuffer(ends, dtype=np.int64))
+            save_array(self._folder / name, np.frombuffer(ends, dtype=np.int64))
         return StoredDocuments.open(self._folder, self._dtype)
+
+
+def save_array(path: Path, array: np.ndarray) -> None:
+    """Writes a .npy file; unlike np.save, it lets the system say what is wrong."""
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(array.data)
 
 
 def _extend(numbers: "array[int]", more: np.ndarray) -> None:
@@ -151,8 +158,13 @@ class StoredDocuments:
         ends = self.sentence_ends[self._document_ends]
         return np.cumsum([0, *(ends[self._numbers + 1] - ends[self._numbers])])
 
-    def count_tokens(self, vocab_size: int) -> np.ndarray:
-        """How often each id occurs in these documents: int64, (vocab_size,)."""
+    def count_tokens(
+        self, vocab_size: int, *, on_tokens: Callable[[int], object] | None = None
+    ) -> np.ndarray:
+        """How often each id occurs in these documents: int64, (vocab_size,).
+
+        `on_tokens` is told how many were counted.
+        """
         counts = np.zeros(vocab_size, dtype=np.int64)
         ends = self.sentence_ends[self._document_ends]
         # Documents that stand side by side are counted in one go.
@@ -163,6 +175,8 @@ class StoredDocuments:
                     ids = self.tokens[first : min(first + TOKENS_AT_ONCE, end)]
                     counts += np.bincount(ids, minlength=vocab_size)
                     self.release()
+                    if on_tokens:
+                        on_tokens(len(ids))
         return counts
 
     def part(self, numbers: np.ndarray) -> "StoredDocuments":

@@ -6,19 +6,19 @@ import gzip
 import io
 import lzma
 import re
-import shutil
 import sys
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import IO, Any
 
 import pyarrow as pa
 
+from bertpt import files
 from bertpt.data.hub import HubName, is_hub
-from bertpt.errors import InputError
+from bertpt.errors import InputError, OutputError
 
 COMPRESSED_ENDINGS = ("", ".gz", ".bz2", ".xz", ".zst")
 ROW_ENDINGS = tuple(f".jsonl{ending}" for ending in COMPRESSED_ENDINGS)
@@ -107,7 +107,7 @@ def spoken(file: str) -> str:
 
 
 @contextmanager
-def open_stream(file: str) -> Iterator[io.BufferedReader]:
+def open_stream(file: str) -> Iterator["Stream"]:
     """Opens a file for reading, whatever it is compressed with, by its content.
 
     Raises:
@@ -118,9 +118,9 @@ def open_stream(file: str) -> Iterator[io.BufferedReader]:
     with ExitStack() as closing:
         is_stdin = file in STANDARD_INPUT
         raw = sys.stdin.buffer if is_stdin else closing.enter_context(Path(file).open("rb"))
-        stream = _buffered(raw)
+        stream = Stream(raw)
         if opener := _opener(stream.peek()):
-            stream = _buffered(closing.enter_context(opener(stream)))
+            stream = Stream(closing.enter_context(opener(stream)), unpacked_from=stream)
         start = stream.peek()
         for magic, what in FOREIGN.items():
             if magic.match(start):
@@ -128,22 +128,39 @@ def open_stream(file: str) -> Iterator[io.BufferedReader]:
         yield stream
 
 
-def is_parquet(stream: io.BufferedReader) -> bool:
+def is_parquet(stream: "Stream") -> bool:
     """Whether a stream that nothing was read from yet begins as Parquet does."""
     return PARQUET.match(stream.peek()) is not None
 
 
 @contextmanager
-def open_seekable(file: str, stream: io.BufferedReader) -> Iterator[IO[bytes]]:
-    """The Parquet that `open_stream` gave, which is read from its end: a copy if it must be."""
+def open_seekable(file: str, stream: "Stream") -> Iterator[IO[bytes]]:
+    """The Parquet that `open_stream` gave, which is read from its end: a copy if it must be.
+
+    Raises:
+        OutputError: there is no place for the copy.
+    """
     if file not in STANDARD_INPUT and Path(file).is_file():
         with Path(file).open("rb") as handle:
             if PARQUET.match(handle.read(LONGEST_MAGIC)):  # and is not compressed
                 yield handle
                 return
-    with TemporaryFile() as copy:
-        shutil.copyfileobj(stream, copy, 1 << 20)
+    copy = tempfile.TemporaryFile()  # noqa: SIM115  closed below, with an eye on its errors
+    try:
+        while piece := stream.read(1 << 20):
+            try:
+                copy.write(piece)
+                copy.flush()
+            except OSError as error:
+                place, problem = tempfile.gettempdir(), files.problem(error)
+                raise OutputError(
+                    f"cannot write {place}, where {spoken(file)} must be copied to: {problem}; "
+                    "set TMPDIR to another folder"
+                ) from error
         yield copy
+    finally:
+        with suppress(OSError):  # what could not be written cannot be on closing either
+            copy.close()
 
 
 def is_json_lines(file: str) -> bool:
@@ -151,37 +168,61 @@ def is_json_lines(file: str) -> bool:
     return file == "jsonl:-" or file.endswith(ROW_ENDINGS)
 
 
-def is_plain(file: str) -> bool:
-    """Whether what is read from a file is what lies on the disk."""
+def size_on_disk(file: str) -> int | None:
+    """The bytes of a file, or None where it is none: a pipe, which must not be touched."""
     if is_hub(file) or file in STANDARD_INPUT or not Path(file).is_file():
-        return False  # a pipe must not be touched
+        return None
+    return Path(file).stat().st_size
+
+
+def is_packed(file: str) -> bool:
+    """Whether the text in a file takes more bytes than the file: it is compressed, or Parquet."""
     try:
         with Path(file).open("rb") as handle:
             start = handle.read(LONGEST_MAGIC)
     except OSError:  # reading will tell
         return False
-    return not (_opener(start) or PARQUET.match(start))
+    return bool(_opener(start) or PARQUET.match(start))
 
 
 def _opener(start: bytes) -> Callable[[Any], Any] | None:
     return next((opener for magic, opener in OPENERS.items() if magic.match(start)), None)
 
 
-def _buffered(source: Any) -> io.BufferedReader:
-    return io.BufferedReader(_Steady(source), buffer_size=1 << 16)
+class Stream(io.BufferedReader):
+    """The uncompressed bytes of a file.
+
+    Args:
+        source: what to read from; it is not closed, for it may be standard input.
+        unpacked_from: where the source itself reads, if it is what uncompresses a file.
+    """
+
+    def __init__(self, source: Any, unpacked_from: "Stream | None" = None) -> None:
+        self._source = _Steady(source)
+        self._packed = unpacked_from
+        super().__init__(self._source, buffer_size=1 << 16)
+
+    @property
+    def num_bytes_on_disk(self) -> int:
+        """How many bytes of the file were needed so far; estimated where it is compressed."""
+        if self._packed is None:
+            return self.tell()
+        # The source reads ahead of what was asked of it.
+        return self._packed.tell() * self.tell() // max(1, self._source.num_bytes)
 
 
 class _Steady(io.RawIOBase):
-    """Hands a stream on in pieces that hold a magic number, though a pipe deliver it in drops.
-
-    It does not close what it reads from, which may be standard input.
-    """
+    """Hands a stream on in pieces that hold a magic number, though a pipe deliver it in drops."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
+        self.num_bytes = 0
 
     def readable(self) -> bool:
         return True
+
+    def tell(self) -> int:
+        return self.num_bytes
 
     def readinto(self, buffer: Any) -> int:
         num_bytes = 0
@@ -191,4 +232,5 @@ class _Steady(io.RawIOBase):
                 break
             buffer[num_bytes : num_bytes + len(piece)] = piece
             num_bytes += len(piece)
+        self.num_bytes += num_bytes
         return num_bytes

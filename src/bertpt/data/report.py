@@ -199,16 +199,21 @@ def find_warnings(
     vocabulary: Tokenizer,
     config: BuildConfig,
     learned: TokenizerConfig | None,
+    *,
+    is_sample: bool = False,
 ) -> list[str]:
-    """What a user should know about the data before training on it, and what can be done."""
+    """What a user should know about the data before training on it, and what can be done.
+
+    Of a sample, what more text would mend is not told.
+    """
     found = []
     num_documents = sum(counts["documents"].values())
-    if learned and len(vocabulary.vocab) < learned.vocab_size:
+    if learned and len(vocabulary.vocab) < learned.vocab_size and not is_sample:
         found.append(
             f"the text gave {len(vocabulary.vocab)} vocabulary entries, fewer than the "
             f"{learned.vocab_size} asked for"
         )
-    if config.valid_fraction and not counts["documents"]["valid"]:
+    if config.valid_fraction and not counts["documents"]["valid"] and not is_sample:
         found.append(f"{num_documents} documents are too few to hold any out, so valid/ is empty")
     if single := counts["single_sentence_documents"]:
         effect = " and give random pairs only" if config.objective == "nsp" else ""
@@ -237,7 +242,7 @@ def find_warnings(
     ):
         if counts[key]:
             found.append(f"{counts[key]} {what}")
-    return found
+    return [f"in the sample, {warning}" for warning in found] if is_sample else found
 
 
 def _few_documents(counts: dict[str, Any]) -> str | None:

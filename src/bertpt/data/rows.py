@@ -44,10 +44,10 @@ def require_text(value: Any, field: str, *, place: str) -> None:
         raise InputError(f"{place} holds no text in {field!r} but {reprlib.repr(value)}")
 
 
-def parquet_texts(file: IO[bytes], field: str, *, name: str) -> Iterator[bytes | None]:
-    """A column of a Parquet file as UTF-8, the only one that is read, a few rows at a time.
+def parquet_texts(file: IO[bytes], field: str, *, name: str) -> tuple[int, Iterator[bytes | None]]:
+    """The number of rows in a Parquet file, and a column as UTF-8, a few rows at a time.
 
-    Bytes, because nothing makes sure that a writer put valid UTF-8 there.
+    Bytes, because nothing makes sure that a writer put valid UTF-8 there. No other column is read.
 
     Raises:
         InputError: there is no such column, or it does not hold text.
@@ -58,6 +58,10 @@ def parquet_texts(file: IO[bytes], field: str, *, name: str) -> Iterator[bytes |
     kind = reader.schema_arrow.field(field).type
     if not _holds_text(kind):
         raise InputError(f"{name} holds no text in {field!r} but {kind}")
+    return reader.metadata.num_rows, _column(reader, field)
+
+
+def _column(reader: parquet.ParquetFile, field: str) -> Iterator[bytes | None]:
     for batch in reader.iter_batches(ROWS_PER_BATCH, columns=[field], use_threads=False):
         column = batch.column(0)
         if pa.types.is_dictionary(column.type):

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from bertpt import files
 from bertpt.data.example import Rows, token_dtype
+from bertpt.progress import Progress
 
 EXAMPLES_PER_BATCH = 4096
 EXAMPLES_PER_SHARD = 1 << 20
@@ -98,13 +99,16 @@ class SplitWriter:
             self._writer.close()
             self._writer = None
 
-    def finish(self) -> list[dict[str, Any]]:
+    def finish(self, progress: Progress) -> list[dict[str, Any]]:
         """Writes what is left and what `datasets.load_from_disk` needs; tells the shards."""
         if len(self._waiting) or not self._shards:  # an empty split has a shard all the same
             self._write_batch(self._waiting)
         self.close()
         paths = [self._path(shard) for shard in range(len(self._shards))]
-        digests = [files.sha256(path) for path in paths]
+        size = sum(path.stat().st_size for path in paths)
+        name = f"checksums of {self._folder.name}"
+        with progress.bar(name, unit="B", unit_scale=True, total=size, leave=False) as bar:
+            digests = [files.sha256(path, on_bytes=bar.update) for path in paths]
         files.write_json(self._folder / "dataset_info.json", {"features": features(self._ids)})
         files.write_json(
             self._folder / "state.json",

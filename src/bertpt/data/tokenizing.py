@@ -32,6 +32,7 @@ def tokenize(
     *,
     workers: Workers,
     progress: Progress,
+    num_sentences: int | None = None,
 ) -> tuple[StoredDocuments, dict[str, int]]:
     """Tokenizes documents; sentences of which nothing is left are dropped.
 
@@ -42,6 +43,7 @@ def tokenize(
         dtype: of the ids.
         workers: who does it.
         progress: where to tell how far it is.
+        num_sentences: of all documents, if that is known.
 
     Returns:
         The documents, and what only this stage sees of the text:
@@ -63,7 +65,7 @@ def tokenize(
 
     with (
         closing(DocumentWriter(folder, dtype)) as writer,
-        progress.bar("tokenizing", unit="sentence", unit_scale=True) as bar,
+        progress.bar("tokenizing", unit="sentence", unit_scale=True, total=num_sentences) as bar,
     ):
         for encoded in workers.map(_encode, tasks()):
             writer.add(encoded.ids, encoded.lengths, ends.popleft())

@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import tokenizers
@@ -21,6 +23,7 @@ from bertpt.data.tokenizer import (
 from bertpt.errors import InputError, SettingError
 from bertpt.progress import Progress
 
+SECONDS_BETWEEN_SIGNS = 5.0  # of life, while the library says nothing
 FILES = {"tokenizer.json", "vocab.txt", "tokenizer_config.json"}
 
 
@@ -57,7 +60,7 @@ def train_tokenizer(
     with files.new_folder(out) as work:
         with progress.bar("reading", unit="B", unit_scale=True, total=corpus.total_bytes) as bar:
             lines = (line for document in corpus.watched(bar) for line in document)
-            tokenizer = learn(lines, config, source=corpus.name)
+            tokenizer = learn(lines, config, source=corpus.name, progress=progress)
         tokenizer.save(work)
     vocab_size = len(tokenizer.vocab)
     if vocab_size < config.vocab_size:
@@ -72,7 +75,13 @@ def _is_tokenizer_folder(path: Path) -> bool:
     return path.is_dir() and {file.name for file in path.iterdir()} == FILES
 
 
-def learn(texts: Iterable[str], config: TokenizerConfig, *, source: str = "the text") -> Tokenizer:
+def learn(
+    texts: Iterable[str],
+    config: TokenizerConfig,
+    *,
+    source: str = "the text",
+    progress: Progress | None = None,
+) -> Tokenizer:
     """Learns a WordPiece vocabulary; the same texts, in any order, give the same bytes.
 
     The tokenizers library numbers the characters in the order of a hash map and breaks ties
@@ -84,12 +93,14 @@ def learn(texts: Iterable[str], config: TokenizerConfig, *, source: str = "the t
         texts: any strings; no word crosses from one to the next.
         config: the vocabulary.
         source: where they come from, for the message when there is nothing in them.
+        progress: where to tell how far it is.
 
     Raises:
         InputError: the texts hold no word.
         SettingError: the vocabulary is too small for the alphabet.
     """
-    words = count_words(texts, config)
+    progress = progress or Progress()
+    words = count_words(texts, config, progress=progress)
     if not words:
         raise InputError(f"{source}: no text in it")
     pieces = _alphabet(words, config)
@@ -104,7 +115,7 @@ def learn(texts: Iterable[str], config: TokenizerConfig, *, source: str = "the t
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     kept = set(pieces)
     usable = {w: n for w, n in sorted(words.items()) if kept.issuperset(_characters(w))}
-    learner.train_from_iterator(_repeated(usable), trainer)
+    _train(learner, trainer, usable, progress)
     ids = learner.get_vocab(with_added_tokens=False)
     return from_vocab(
         sorted(ids, key=lambda token: ids[token]),
@@ -113,7 +124,41 @@ def learn(texts: Iterable[str], config: TokenizerConfig, *, source: str = "the t
     )
 
 
-def count_words(texts: Iterable[str], config: TokenizerConfig) -> Counter[str]:
+def _train(
+    learner: tokenizers.Tokenizer,
+    trainer: trainers.WordPieceTrainer,
+    words: dict[str, int],
+    progress: Progress,
+) -> None:
+    """Lets the library train, in a thread of its own, for where it works no signal is noticed."""
+    is_left = Event()
+
+    def lines(bar: Any) -> Iterator[str]:
+        for line, count in _repeated(words):
+            if is_left.is_set():
+                raise InterruptedError
+            yield line
+            bar.update(count)
+
+    total = sum(words.values())
+    with (
+        progress.bar("learning", unit="word", unit_scale=True, total=total, leave=False) as bar,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        training = thread.submit(learner.train_from_iterator, lines(bar), trainer)
+        try:
+            # The words are taken in, and then the library says no more.
+            while not wait([training], SECONDS_BETWEEN_SIGNS).done:
+                if bar.n >= total:
+                    bar.refresh()
+            training.result()
+        finally:
+            is_left.set()
+
+
+def count_words(
+    texts: Iterable[str], config: TokenizerConfig, *, progress: Progress | None = None
+) -> Counter[str]:
     """How often each word occurs, after BERT's cleaning, splitting at spaces and punctuation."""
     cleaning = normalizer(lowercase=config.lowercase, strip_accents=config.strips_accents)
     pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -133,8 +178,13 @@ def count_words(texts: Iterable[str], config: TokenizerConfig) -> Counter[str]:
                 chunks[chunk] += 1
             else:
                 split(chunk, 1)
-    for chunk, count in chunks.items():
-        split(chunk, count)
+    progress = progress or Progress()
+    with progress.bar(
+        "counting", unit="word", unit_scale=True, total=len(chunks), leave=False
+    ) as bar:
+        for chunk, count in chunks.items():
+            split(chunk, count)
+            bar.update()
     return words
 
 
@@ -166,10 +216,10 @@ def _alphabet(words: Counter[str], config: TokenizerConfig) -> list[str]:
     return pieces
 
 
-def _repeated(words: dict[str, int]) -> Iterator[str]:
-    """Each word as often as it was counted, in lines of bounded length."""
+def _repeated(words: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """Each word as often as it was counted, in lines of bounded length; the words in each line."""
     for word, count in words.items():
         full, rest = divmod(count, 1000)
         line = f"{word} " * 1000
-        yield from (line for _ in range(full))
-        yield f"{word} " * rest
+        yield from ((line, 1000) for _ in range(full))
+        yield f"{word} " * rest, rest
