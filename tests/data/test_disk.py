@@ -59,7 +59,7 @@ def test_the_forecast_is_within_half_as_much_again(shared, measured, language, d
     text = gzip.decompress((shared / f"corpora/{source}.txt.gz").read_bytes())[:NUM_BYTES]
     name = "bert-base-uncased" if language == "en" else "bert-base-chinese"
     tokenizer_path = None if learns else shared / f"vocab/{name}.txt"
-    config = BuildConfig(language=language, dupe_factor=dupe_factor, sentence_per_line=True)
+    config = BuildConfig(language=language, dupe_factor=dupe_factor)
     peak, final = measured(text, tokenizer_path, config)
     vocab_size = 4000 if learns else len(tokenizer_path.read_text().splitlines())
     told = disk_use_of_text(config, len(text), vocab_size=vocab_size, learns=learns)

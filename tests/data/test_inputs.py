@@ -139,13 +139,14 @@ def test_documents_come_back_from_every_format(tmp_path_factory, documents, endi
 @pytest.mark.parametrize("ending", COMPRESSIONS)
 @pytest.mark.parametrize("kind", FORMATS)
 def test_what_is_read_is_counted_in_the_bytes_of_the_file(tmp_path, kind, ending):
-    documents = [[os.urandom(500).hex()] for _ in range(1000)]
+    # Several of bzip2's blocks, which are uncompressed as a whole.
+    documents = [[os.urandom(5000).hex()] for _ in range(500)]
     path = tmp_path / f"a.{kind}{ending}"
     path.write_bytes(COMPRESSIONS[ending](FORMATS[kind](documents)))
     corpus = Corpus([str(path)], sentence_per_line=True)
     seen = [corpus.num_bytes for _ in corpus]
     assert corpus.num_bytes == corpus.total_bytes == path.stat().st_size
-    assert seen[499] / corpus.total_bytes == pytest.approx(0.5, abs=0.2)
+    assert seen[249] / corpus.total_bytes == pytest.approx(0.5, abs=0.2)
 
 
 def test_a_place_too_full_for_a_copy_of_parquet_is_named(tmp_path, monkeypatch):
