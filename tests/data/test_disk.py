@@ -27,9 +27,9 @@ def measured(tmp_path, monkeypatch):
     def watch(owner, name):
         original = getattr(owner, name)
 
-        def watching(*arguments):
+        def watching(*arguments, **named):
             sizes.extend(files.size(work) for work in tmp_path.glob(".data.tmp-*"))
-            return original(*arguments)
+            return original(*arguments, **named)
 
         monkeypatch.setattr(owner, name, watching)
 
