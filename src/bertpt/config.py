@@ -473,6 +473,15 @@ class PretrainConfig(Settings):
     save_every: int = setting(
         1000, "Save a checkpoint every N steps, and at the end (0: at the end only).", at_least=0
     )
+    skip_bad_batches: int = setting(
+        0,
+        "Steps whose loss or gradient is not finite that may be left out, and logged, before the "
+        "run ends.",
+        at_least=0,
+    )
+    loader_workers: int = setting(
+        0, "Processes that prepare examples beside training; changes no result.", at_least=0
+    )
     keep_last: int = setting(2, "Checkpoints to keep (0: all).", at_least=0)
     log_every: int = setting(10, "Write to metrics.jsonl every N steps.", at_least=1)
     seed: int = setting(0, "Seed of every random draw.", at_least=0)

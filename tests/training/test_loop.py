@@ -517,12 +517,86 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_is_not_saved(data, tmp_path)
         pretrain(data, tmp_path / "run", config=config)
     newest = RunFolder(tmp_path / "run").checkpoints()[-1]
     assert all(tensor.isfinite().all() for tensor in weights(newest).values())
-    losses = [entry["loss"] for entry in metrics(tmp_path / "run")]
-    assert all(map(math.isfinite, losses))
+    *taken, last = metrics(tmp_path / "run")
+    assert all(math.isfinite(entry["loss"]) and "not_taken" not in entry for entry in taken)
+    assert re.search(r"\b(nan|inf)\b", last["not_taken"])
+    assert last["loss"] is None or last["grad_norm"] is None
+    assert len(last["rows"]) == CONFIG.batch_size
+
+
+class BadLosses:
+    """Makes the loss of some steps (counted from 1) nan."""
+
+    def __init__(self, monkeypatch, *steps):
+        take_step = Trainer._take_step
+
+        def poisoned(trainer, examples):
+            head = trainer.model.cls.seq_relationship.bias
+            before = head.detach().clone()
+            with torch.no_grad():
+                if trainer.budget.step + 1 in steps:
+                    head[0] = math.nan
+            result = take_step(trainer, examples)
+            with torch.no_grad():
+                if trainer.budget.step + 1 in steps:
+                    head.copy_(before)
+            return result
+
+        monkeypatch.setattr(Trainer, "_take_step", poisoned)
+
+
+def test_the_message_names_the_step_its_rows_and_the_way_out(data, tmp_path, monkeypatch):
+    BadLosses(monkeypatch, 3)
+    trained_on = Trainer(DataFolder(data), RunFolder(tmp_path / "other"), CONFIG, Progress())
+    rows = ", ".join(map(str, trained_on.training.rows(2)))
+    with pytest.raises(
+        BertptError,
+        match=rf"^step 3: loss nan, gradient norm nan; .*\(rows {rows} of train/\)\. Go on from "
+        r"the last checkpoint with --resume and --skip-bad-batches 1, or .* lower --learning-rate$",
+    ):
+        pretrain(data, tmp_path / "run", config=CONFIG)
+
+
+def test_bad_batches_may_be_skipped_and_count_as_steps(data, tmp_path, monkeypatch):
+    config = dataclasses.replace(CONFIG, skip_bad_batches=2, log_every=5)
+    BadLosses(monkeypatch, 2, 4)
+    pretrain(data, tmp_path / "run", config=config)
+    skipped = [entry for entry in metrics(tmp_path / "run") if "not_taken" in entry]
+    assert [entry["step"] for entry in skipped] == [2, 4]
+    assert all(entry["loss"] is entry["nsp_loss"] is None for entry in skipped)
+    newest = RunFolder(tmp_path / "run").newest()
+    assert newest.name == "step-5"
+    assert all(tensor.isfinite().all() for tensor in weights(newest).values())
+
+
+def test_a_skipped_step_leaves_weights_and_optimizer_as_they_were(data, tmp_path, monkeypatch):
+    config = dataclasses.replace(CONFIG, skip_bad_batches=1, steps=4, save_every=1)
+    BadLosses(monkeypatch, 3)
+    pretrain(data, tmp_path / "run", config=config)
+    checkpoints = tmp_path / "run" / "checkpoints"
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        two, three, four = (
+            safetensors.torch.load_file(checkpoints / f"step-{step}" / name) for step in (2, 3, 4)
+        )
+        assert all(torch.equal(two[key], three[key]) for key in two)
+        assert not all(torch.equal(three[key], four[key]) for key in three)
+
+
+def test_skipped_steps_are_counted_over_the_whole_run(data, tmp_path, monkeypatch):
+    config = dataclasses.replace(CONFIG, skip_bad_batches=1, save_every=3, steps=6)
+    BadLosses(monkeypatch, 2, 5)
+    out = tmp_path / "run"
+    with pytest.raises(BertptError, match=r"^step 5: .* --skip-bad-batches 2,"):
+        pretrain(data, out, config=config)
+    with pytest.raises(BertptError, match=r"^step 5: .* --skip-bad-batches 2,"):
+        pretrain(data, out, config=resumed_config(out, {}), resume=True)
+    pretrain(data, out, config=resumed_config(out, {"skip_bad_batches": 2}), resume=True)
+    assert RunFolder(out).newest().name == "step-6"
 
 
 def test_no_optimizer_steps_on_gradients_that_are_not_finite(data, tmp_path):
     trainer = Trainer(DataFolder(data), RunFolder(tmp_path / "run"), CONFIG, Progress())
+    trainer.start(overwrite=False)
     with torch.no_grad():
         trainer.model.cls.seq_relationship.bias[0] = math.nan
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}

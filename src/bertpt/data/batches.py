@@ -5,7 +5,6 @@ Dimensions: B examples, L the longest of them in tokens, P predictions in the wh
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -97,14 +96,17 @@ class TrainingExamples:
         self._seed = seed
         self._masking = masking
         self.steps_per_epoch = -(-len(examples) // batch_size)
-        self._rows_of = lru_cache(maxsize=1)(self._draw_rows)
+        self._drawn: tuple[int, int] | None = None  # epoch and block of the rows in memory
+        self._rows = np.zeros(0, dtype=np.int64)
 
     def rows(self, step: int) -> np.ndarray:
         """The rows of a step (counted from 0)."""
         epoch, position = divmod(step, self.steps_per_epoch)
         block, number = divmod(position, STEPS_AT_ONCE)
+        if self._drawn != (epoch, block):
+            self._drawn, self._rows = (epoch, block), self._draw_rows(epoch, block)
         start = number * self._batch_size
-        return self._rows_of(epoch, block)[start : start + self._batch_size]
+        return self._rows[start : start + self._batch_size]
 
     def _draw_rows(self, epoch: int, block: int) -> np.ndarray:
         """The rows of some steps of an epoch, since drawing takes as long for one."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -30,7 +31,8 @@ OPTIMIZER = "optimizer.safetensors"
 # different machine may ask for. The last three change how sums are rounded.
 CHANGEABLE = {
     *("steps", "epochs", "max_minutes", "eval_every", "eval_examples", "save_every"),
-    *("keep_last", "log_every", "micro_batch_size", "device", "precision"),
+    *("keep_last", "log_every", "micro_batch_size", "device", "precision", "loader_workers"),
+    *("skip_bad_batches",),
 }
 
 
@@ -41,10 +43,12 @@ class TrainerState:
     Attributes:
         step: optimizer steps done.
         elapsed_seconds: time spent training them, pauses between runs left out.
+        num_skipped: of the steps, those not taken since their numbers were not finite.
     """
 
     step: int
     elapsed_seconds: float
+    num_skipped: int = 0
 
 
 class RunFolder:
@@ -119,9 +123,13 @@ class RunFolder:
     # ------------------------------------------------------------------------------------ metrics
 
     def log(self, entry: Mapping[str, Any]) -> None:
-        """Appends a line to metrics.jsonl."""
+        """Appends a line to metrics.jsonl; JSON has only finite numbers, so others are null."""
+        finite = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in entry.items()
+        }
         with self._metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+            file.write(json.dumps(finite) + "\n")
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of metrics.jsonl; one that a crash cut short is passed over."""

@@ -3,16 +3,19 @@
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from bertpt.config import BertConfig, PretrainConfig
-from bertpt.data.batches import TrainingExamples, collate, in_order
+from bertpt.data.batches import Batch, TrainingExamples, collate, in_order
 from bertpt.data.example import Example
 from bertpt.data.folders import AnyData, open_data
+from bertpt.data.loader import load
 from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import BertptError, InputError
 from bertpt.evaluation.fit import require_rows, require_same_tokenizer, require_sequences
@@ -27,8 +30,10 @@ from bertpt.rng import torch_seed
 from bertpt.training.checkpoint import RunFolder, TrainerState
 from bertpt.training.optimizer import learning_rates, make_optimizers, set_learning_rate
 from bertpt.training.schedule import make_budget, make_schedule
+from bertpt.training.signals import Signals
 from bertpt.training.step import StepResult, accumulate_gradients
 
+ROWS_SHOWN = 8  # of a batch, in a message
 UNTRAINED_TOLERANCE = 0.5  # nats that the untrained loss may be off
 
 
@@ -101,6 +106,9 @@ class Trainer:
         config.require_room(self.budget.num_steps)
         self.schedule = make_schedule(config, self.budget.num_steps)
         self.begun_at = 0  # the step that this process began after
+        self.saved_step: int | None = None  # the last one that has a checkpoint
+        self.evaluated_step: int | None = None
+        self.num_skipped = 0  # steps not taken, since their numbers were not finite
 
     def _shape(self) -> BertConfig:
         """The shape of a new model, or that of --init-from with this run's dropout."""
@@ -171,10 +179,14 @@ class Trainer:
         """Goes on from the newest checkpoint."""
         self.run.require_same_data(self.data)
         state = self.run.load(self.model, self.optimizers)
-        self.begun_at = state.step
+        self.begun_at = self.saved_step = state.step
+        self.num_skipped = state.num_skipped
         started_with = self.run.settings()
         self.run.update_settings(self.config)
         self.run.forget_metrics_after(state.step)
+        for entry in self.run.metrics():
+            if entry["split"] == "valid":
+                self.evaluated_step = entry["step"]
         self.progress.log(f"resuming {self.run.path} after step {state.step}")
         self.budget.start(step=state.step, elapsed_seconds=state.elapsed_seconds)
         if self.config.length != started_with.length:
@@ -199,22 +211,24 @@ class Trainer:
         entry: dict[str, Any] = {}
         num_tokens, seconds = 0, 0.0  # since the last line of metrics
         if budget.used() >= 1 and self.begun_at:
-            self.progress.log(f"{self.begun_at} steps are done and no more were asked for")
-            self.run.save_newest(self.model, self.data, step=self.begun_at)
-            return [{"step": self.begun_at, "split": "train"}, *self.run.metrics()][-1]
-        with self._bar() as bar:
+            return self._end_again()
+        with (
+            Signals() as signals,
+            closing(load(self.training, budget.step, workers=config.loader_workers)) as batches,
+            self._bar() as bar,
+        ):
             while True:
                 # Evaluating and saving comes first, so the end needs no second copy of it.
                 done = budget.used() >= 1
                 evaluates = done or self._is_due(config.eval_every)
-                saves = done or self._is_due(config.save_every)
                 started = time.monotonic()
-                if evaluates or saves:
-                    self._require_finite_weights()
-                if evaluates:
-                    entry = self._evaluate() or entry
-                if saves:
+                if evaluates and not signals.stop:
+                    entry = self._evaluate(signals) or entry
+                saves = self._is_due(config.save_every) or signals.take_save()
+                if done or saves or signals.stop:
                     self._save()
+                if signals.stop:
+                    self._leave(signals)
                 if done:
                     return entry
                 if evaluates or saves:
@@ -223,22 +237,39 @@ class Trainer:
                 # -------------------------------------------------------------------- one step
                 started = time.monotonic()
                 set_learning_rate(self.optimizers, self.schedule(*budget.next_step()))
-                examples = self.training[budget.step]
+                examples = next(batches)
                 result = self._take_step(examples)
                 budget.count_step(time.monotonic() - started)
                 # -----------------------------------------------------------------------------
 
                 num_tokens += sum(len(example.input_ids) for example in examples)
                 seconds += time.monotonic() - started
-                if budget.step % config.log_every == 0 or budget.used() >= 1:
+                due = budget.step % config.log_every == 0 or budget.used() >= 1
+                if due and result.is_finite:
                     entry = self._log(result, num_tokens / seconds)
                     num_tokens, seconds = 0, 0.0
                 self._show(bar, result, entry)
 
+    def _end_again(self) -> dict[str, Any]:
+        """Of a run that was resumed when it was done; returns the last metrics."""
+        self.progress.log(f"{self.begun_at} steps are done and no more were asked for")
+        *_, entry = ({"step": self.begun_at, "split": "train"}, *self.run.metrics())
+        entry = self._evaluate() or entry
+        self.run.save_newest(self.model, self.data, step=self.begun_at)
+        return entry
+
+    def _leave(self, signals: Signals) -> None:
+        """Ends the process, or the run that it is in, as the signal would have done."""
+        assert signals.stop is not None
+        self.progress.log(
+            f"{signals.stop.name}: step {self.budget.step} is saved in {self.run.path}; go on with "
+            "--resume"
+        )
+        signals.obey()
+
     def _is_due(self, every: int) -> bool:
         step = self.budget.step
-        due = every > 0 and step % every == 0 and step > self.begun_at
-        return due and self.budget.has_time_for_pause()
+        return every > 0 < step and step % every == 0 and self.budget.has_time_for_pause()
 
     def _take_step(self, examples: list[Example]) -> StepResult:
         """Forward and backward over the micro-batches, then one update."""
@@ -254,15 +285,35 @@ class Trainer:
             dropout_seed=lambda micro_batch: torch_seed(config.seed, "dropout", step, micro_batch),
         )
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
-        if not (math.isfinite(result.loss) and norm.isfinite()):
-            raise BertptError(
-                f"step {step + 1}: loss {result.loss:g}, gradient norm {norm:g}; the step was not "
-                "taken. Try a lower --learning-rate"
-            )
+        result = dataclasses.replace(result, grad_norm=float(norm))
+        if not result.is_finite:
+            self._skip_or_stop(result)
         for optimizer in self.optimizers:
-            optimizer.step()
+            if result.is_finite:
+                optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        return dataclasses.replace(result, grad_norm=float(norm))
+        return result
+
+    def _skip_or_stop(self, result: StepResult) -> None:
+        """Notes a step whose numbers are not finite, and ends the run if there were too many.
+
+        Raises:
+            BertptError: more than `skip_bad_batches`; the message names the step and its rows.
+        """
+        step, allowed = self.budget.step, self.config.skip_bad_batches
+        rows = self.training.rows(step).tolist()
+        found = f"loss {result.loss:g}, gradient norm {result.grad_norm:g}"
+        entry = {"step": step + 1, "split": "train", **dataclasses.asdict(result)}
+        self.run.log({**entry, "not_taken": found, "rows": rows})
+        shown = ", ".join(map(str, rows[:ROWS_SHOWN])) + (", ..." if len(rows) > ROWS_SHOWN else "")
+        problem = f"step {step + 1}: {found}; the step was not taken (rows {shown} of train/)"
+        self.num_skipped += 1
+        if self.num_skipped > allowed:
+            raise BertptError(
+                f"{problem}. Go on from the last checkpoint with --resume and --skip-bad-batches "
+                f"{self.num_skipped}, or start again with a lower --learning-rate"
+            )
+        self.progress.log(f"{problem}; {self.num_skipped} of {allowed} that may be skipped")
 
     def _require_finite_weights(self) -> None:
         """A step may overflow weights whose gradients were finite; such must never be saved."""
@@ -275,21 +326,31 @@ class Trainer:
 
     # ----------------------------------------------------------------------- evaluate, save, tell
 
-    def _evaluate(self) -> dict[str, Any] | None:
-        """Evaluates on held-out examples, where there are some, and logs the result."""
-        if not len(self.valid):
+    def _evaluate(self, signals: Signals | None = None) -> dict[str, Any] | None:
+        """Evaluates on held-out examples, where there are some, and logs the result.
+
+        None where there are none, or it was done at this step, or a signal to stop comes before
+        its end.
+        """
+        if not len(self.valid) or self.evaluated_step == self.budget.step:
             return None
-        batches = in_order(
+        self._require_finite_weights()
+        batches: Iterable[Batch] = in_order(
             self.valid,
             batch_size=self.config.micro_batch_size or self.config.batch_size,
             pad_id=self.data.tokenizer.pad_id,
             at_most=self.config.eval_examples,
         )
+        if signals is not None:
+            batches = takewhile(lambda _: not signals.stop, batches)
         result = evaluate(
             self.model, batches, mask_id=self.data.tokenizer.mask_id, precision=self.precision
         )
+        if signals is not None and signals.stop:
+            return None
         entry = {"step": self.budget.step, "split": "valid", **result}
         self.run.log(entry)
+        self.evaluated_step = self.budget.step
         nsp = ""
         if result["num_pairs"]:
             nsp = f"; NSP loss {result['nsp_loss']:.3f}, accuracy {result['nsp_accuracy']:.1%}"
@@ -300,13 +361,22 @@ class Trainer:
         return entry
 
     def _save(self) -> None:
+        """Saves a checkpoint, unless this very step has one."""
+        if self.saved_step == self.budget.step:
+            return
+        self._require_finite_weights()
         self.run.save(
-            TrainerState(step=self.budget.step, elapsed_seconds=self.budget.elapsed_seconds),
+            TrainerState(
+                step=self.budget.step,
+                elapsed_seconds=self.budget.elapsed_seconds,
+                num_skipped=self.num_skipped,
+            ),
             self.model,
             self.optimizers,
             self.data,
             keep_last=self.config.keep_last,
         )
+        self.saved_step = self.budget.step
 
     def _log(self, result: StepResult, tokens_per_second: float) -> dict[str, Any]:
         entry = {

@@ -1,5 +1,6 @@
 """The gradients of one optimizer step, whatever micro-batches it is cut into."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,11 @@ class StepResult:
     nsp_loss: float | None
     nsp_accuracy: float | None
     grad_norm: float = 0.0
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the step may be taken."""
+        return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
 
 def accumulate_gradients(

@@ -1,0 +1,58 @@
+"""The examples of one step after another, prepared ahead in other processes if so wished."""
+
+import signal
+from collections.abc import Generator
+from itertools import count
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from bertpt.data.batches import TrainingExamples
+from bertpt.data.example import Example
+from bertpt.errors import BertptError
+
+
+def load(
+    training: TrainingExamples, step: int, *, workers: int
+) -> Generator[list[Example], None, None]:
+    """What each step from `step` on trains on, without end; close it to end the processes.
+
+    Args:
+        training: a pure function of the step, so it does not matter which process asks it.
+        step: counted from 0.
+        workers: processes, started anew since threads may be running; 0 for none.
+
+    Raises:
+        BertptError: one of the processes died.
+    """
+    if workers == 0:
+        yield from map(training.__getitem__, count(step))
+        return
+    loader: DataLoader[Any] = DataLoader(
+        training,  # type: ignore[arg-type]  # all it must have is __getitem__
+        sampler=count(step),
+        batch_size=None,
+        num_workers=workers,
+        collate_fn=_as_it_is,
+        worker_init_fn=_ignore_interrupts,
+        multiprocessing_context="spawn",
+    )
+    try:
+        yield from loader
+    except RuntimeError as error:  # torch has no class of its own for it
+        if "DataLoader worker" not in str(error):
+            raise
+        raise BertptError(
+            "a process that prepares examples died, perhaps because memory ran out; the last "
+            "checkpoint is good, and --loader-workers 0 does without"
+        ) from error
+
+
+def _as_it_is(examples: list[Example]) -> list[Example]:
+    """Examples stay arrays, since fewer of them cross from one process to another than tensors."""
+    return examples
+
+
+def _ignore_interrupts(number: int) -> None:  # noqa: ARG001
+    """Ctrl-C goes to all processes of a terminal; the one that trains decides when to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

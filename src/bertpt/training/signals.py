@@ -1,0 +1,63 @@
+"""Signals that ask a run to stop or to save, looked at between its steps."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+STOPS = (signal.SIGINT, signal.SIGTERM)
+SAVE = getattr(signal, "SIGUSR1", None)  # Windows has none
+
+
+class Signals:
+    """Notes SIGINT, SIGTERM and SIGUSR1 instead of obeying them; a context manager.
+
+    A second SIGINT is obeyed at once. Outside the main thread, where Python handles no signals,
+    nothing is noted.
+
+    Attributes:
+        stop: the signal that asked to stop, if one did.
+    """
+
+    def __init__(self) -> None:
+        self.stop: signal.Signals | None = None
+        self._wants_save = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Self":
+        if threading.current_thread() is threading.main_thread():
+            for number in STOPS:
+                self._before[number] = signal.signal(number, self._note_stop)
+            if SAVE is not None:
+                self._before[SAVE] = signal.signal(SAVE, self._note_save)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note_stop(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.stop = self.stop or signal.Signals(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _note_save(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self._wants_save = True
+
+    def take_save(self) -> bool:
+        """Whether a save was asked for since the last time."""
+        wants, self._wants_save = self._wants_save, False
+        return wants
+
+    def obey(self) -> None:
+        """Lets the signal that asked to stop do what it would have done without this."""
+        assert self.stop is not None
+        self.__exit__(None, None, None)
+        signal.raise_signal(self.stop)

@@ -1,0 +1,236 @@
+"""Signals in a run: what is finished, what is saved, and that nothing is lost."""
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import signal
+import threading
+
+import pytest
+import safetensors.torch
+import torch
+
+from bertpt.config import BuildConfig, PretrainConfig, TokenizerConfig
+from bertpt.data.build import build_data
+from bertpt.training import loop
+from bertpt.training.checkpoint import RunFolder, resumed_config
+from bertpt.training.loop import Trainer, pretrain
+from bertpt.training.signals import Signals
+
+CONFIG = PretrainConfig(
+    hidden_size=12,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    max_position_embeddings=16,
+    dropout=0.1,
+    steps=7,
+    batch_size=8,
+    micro_batch_size=4,
+    eval_every=3,
+    save_every=0,
+    log_every=1,
+    device="cpu",
+    precision="float32",
+)
+WATCHED = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    lines = (f"the {a} {b} sees a {c}" for a in ("old", "red") for b in "abcdef" for c in "defghi")
+    documents = zip(*[iter(lines)] * 6, strict=True)
+    (folder / "text.txt").write_text("\n\n".join("\n".join(document) for document in documents))
+    build_data(
+        [str(folder / "text.txt")],
+        folder / "data",
+        tokenizer_path=None,
+        config=BuildConfig(sentence_per_line=True, seq_len=16, valid_fraction=0.2),
+        tokenizer_config=TokenizerConfig(vocab_size=60),
+    )
+    return folder / "data"
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """SIGTERM ends a process, so what obeys it here must raise; what was there comes back."""
+
+    def leave(number, _):
+        raise SystemExit(128 + number)
+
+    before = {number: signal.getsignal(number) for number in WATCHED}
+    signal.signal(signal.SIGTERM, leave)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def send(monkeypatch):
+    """Sends signals to this process in the middle of a step, counted from 1."""
+
+    def send_in(step, *numbers):
+        accumulate = loop.accumulate_gradients
+        steps = iter(range(1, 1000))
+
+        def interrupted(*arguments, **named):
+            result = accumulate(*arguments, **named)
+            if next(steps) == step:
+                for number in numbers:
+                    os.kill(os.getpid(), number)
+            return result
+
+        monkeypatch.setattr(loop, "accumulate_gradients", interrupted)
+
+    return send_in
+
+
+def go(data, out, **settings):
+    return pretrain(data, out, config=dataclasses.replace(CONFIG, **settings))
+
+
+def resume(data, out):
+    return pretrain(data, out, config=resumed_config(out, {}), resume=True)
+
+
+def metrics(run):
+    entries = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    timed = {"tokens_per_second", "elapsed_seconds"}
+    return [{k: v for k, v in entry.items() if k not in timed} for entry in entries]
+
+
+def evaluated_steps(run):
+    return [entry["step"] for entry in metrics(run) if entry["split"] == "valid"]
+
+
+def assert_same_run(one, other):
+    assert metrics(one) == metrics(other)
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        left, right = (
+            safetensors.torch.load_file(RunFolder(run).newest() / name) for run in (one, other)
+        )
+        assert left.keys() == right.keys()
+        assert all(torch.equal(left[key], right[key]) for key in left), name
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("step", [1, 3, 5])
+def test_the_step_is_finished_and_saved_and_the_run_goes_on_as_if_nothing_were(
+    data, tmp_path, send, number, step
+):
+    go(data, tmp_path / "whole")
+    send(step, number)
+    with pytest.raises((KeyboardInterrupt, SystemExit)) as left:
+        go(data, tmp_path / "run")
+    assert isinstance(left.value, SystemExit) == (number == signal.SIGTERM)
+    assert RunFolder(tmp_path / "run").newest().name == f"step-{step}"
+    resume(data, tmp_path / "run")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("at", [3, 7])
+def test_an_evaluation_that_is_interrupted_is_done_when_the_run_goes_on(
+    data, tmp_path, monkeypatch, at
+):
+    go(data, tmp_path / "whole")
+    evaluate = loop.evaluate
+
+    def interrupted(model, batches, **named):
+        def interrupting(steps):
+            for batch in batches:
+                yield batch
+                if steps == at:
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+        steps = sum(1 for entry in metrics(tmp_path / "run") if entry["split"] == "train")
+        return evaluate(model, interrupting(steps), **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "evaluate", interrupted)
+        with pytest.raises(SystemExit):
+            go(data, tmp_path / "run")
+    assert RunFolder(tmp_path / "run").newest().name == f"step-{at}"
+    assert at in evaluated_steps(tmp_path / "whole")
+    assert at not in evaluated_steps(tmp_path / "run")
+    resume(data, tmp_path / "run")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_sigusr1_saves_and_goes_on(data, tmp_path, send):
+    go(data, tmp_path / "whole", keep_last=0)
+    send(2, signal.SIGUSR1)
+    go(data, tmp_path / "run", keep_last=0)
+    saved = [path.name for path in RunFolder(tmp_path / "run").checkpoints()]
+    assert saved == ["step-2", "step-7"]
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_harms_nothing(data, tmp_path, send):
+    send(5, signal.SIGINT, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        go(data, tmp_path / "run", save_every=2)
+    assert RunFolder(tmp_path / "run").newest().name == "step-4"
+    assert [entry["step"] for entry in metrics(tmp_path / "run") if entry["split"] == "train"] == [
+        *(1, 2, 3, 4)
+    ]
+
+
+def test_ctrl_c_while_a_checkpoint_is_written_leaves_the_one_before(data, tmp_path, monkeypatch):
+    save_model = RunFolder._save_model
+
+    def interrupted(run, folder, *arguments, **named):
+        save_model(run, folder, *arguments, **named)
+        if "step-4" in str(folder):
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(RunFolder, "_save_model", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        go(data, tmp_path / "run", save_every=2)
+    assert RunFolder(tmp_path / "run").newest().name == "step-2"
+    assert not list((tmp_path / "run").rglob("*.tmp-*"))
+
+
+def test_handlers_are_put_back(data, tmp_path):
+    before = [signal.getsignal(number) for number in WATCHED]
+    go(data, tmp_path / "run", steps=1)
+    assert [signal.getsignal(number) for number in WATCHED] == before
+
+
+def test_a_thread_may_train(data, tmp_path):
+    thread = threading.Thread(target=go, args=(data, tmp_path / "run"), kwargs={"steps": 1})
+    thread.start()
+    thread.join()
+    assert RunFolder(tmp_path / "run").newest().name == "step-1"
+
+
+def test_a_save_is_asked_for_once():
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert signals.take_save()
+        assert not signals.take_save()
+        assert signals.stop is None
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_loader_processes_change_no_bit_also_when_interrupted(data, tmp_path, send, workers):
+    go(data, tmp_path / "whole")
+    send(4, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        go(data, tmp_path / "run", loader_workers=workers)
+    resume(data, tmp_path / "run")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_loader_process_that_dies_ends_the_run_in_one_line(data, tmp_path, monkeypatch):
+    take_step = Trainer._take_step
+
+    def kill_first(trainer, examples):
+        for process in multiprocessing.active_children():
+            process.kill()
+        return take_step(trainer, examples)
+
+    monkeypatch.setattr(Trainer, "_take_step", kill_first)
+    with pytest.raises(loop.BertptError, match="a process that prepares examples died"):
+        go(data, tmp_path / "run", loader_workers=1, steps=50)
