@@ -62,6 +62,7 @@ def build_data(
         BertptError: an input, the vocabulary or the output is at fault. Nothing is left behind,
             and what stood at `out` still stands.
     """
+    require_shared_tokenizer(config, tokenizer_path)
     files.refuse_existing(out, overwrite=overwrite, is_ours=dataset.is_data_folder)
     manifest, _ = build_folder(
         inputs,
@@ -73,6 +74,20 @@ def build_data(
         progress=progress or Progress(),
     )
     return manifest
+
+
+def require_shared_tokenizer(config: BuildConfig, tokenizer_path: Path | None) -> None:
+    """Checks that a part of a corpus gets the vocabulary that the others have.
+
+    Raises:
+        SettingError: it would learn one of its own.
+    """
+    if config.shard is not None and not tokenizer_path:
+        raise SettingError(
+            "shard",
+            f"{config.shard} needs --tokenizer, or each part would learn a vocabulary of its own; "
+            "make one with bertpt train-tokenizer",
+        )
 
 
 def build_folder(
@@ -91,12 +106,6 @@ def build_folder(
     Returns:
         The manifest, and the corpus, which knows how much of it was read.
     """
-    if config.shard is not None and not tokenizer_path:
-        raise SettingError(
-            "shard",
-            f"{config.shard} needs --tokenizer, or each part would learn a vocabulary of its own; "
-            "make one with bertpt train-tokenizer",
-        )
     vocabulary = learned = None
     if tokenizer_path:
         vocabulary = tokenizer.load(tokenizer_path, tokenizer_config)

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bertpt.config import BuildConfig, TokenizerConfig
-from bertpt.data.build import build_folder
+from bertpt.data.build import build_folder, require_shared_tokenizer
 from bertpt.data.corpus import Corpus
 from bertpt.data.disk import disk_use
 from bertpt.progress import Progress
@@ -47,6 +47,7 @@ def dry_run(
     Raises:
         BertptError: an input or the vocabulary is at fault, or there is no temporary space.
     """
+    require_shared_tokenizer(config, tokenizer_path)
     with TemporaryDirectory(prefix="bertpt-") as folder:
         manifest, corpus = build_folder(
             inputs,
