@@ -1,26 +1,43 @@
 """`bertpt pretrain`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bertpt.config import PretrainConfig
 from bertpt.errors import SettingError
 from bertpt.files import printable
-from bertpt_cli.options import Config, DataFolders, Json, Overwrite, Quiet, given, takes_settings
+from bertpt_cli.options import (
+    Config,
+    DataFolders,
+    Json,
+    MissingOption,
+    Overwrite,
+    Quiet,
+    given,
+    takes_settings,
+)
 from bertpt_cli.output import nats, percent, print_json
+
+if TYPE_CHECKING:
+    from bertpt.progress import Progress
 
 
 @takes_settings
 def pretrain(
     context: typer.Context,
     data: DataFolders,
-    out: Annotated[
-        Path, typer.Option(metavar="RUN", help="Run folder to write.", show_default=False)
-    ],
     config: PretrainConfig,
     *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Run folder to write; --verify-resume alone does without.",
+            show_default=False,
+        ),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -32,6 +49,17 @@ def pretrain(
             "does not.",
         ),
     ] = False,
+    verify_resume: Annotated[
+        int | None,
+        typer.Option(
+            "--verify-resume",
+            metavar="K",
+            help="Write nothing: take the first K steps twice, the second time through a "
+            "checkpoint halfway, and report whether losses and weights agree; the status is 1 "
+            "unless they do bit for bit.",
+            show_default=False,
+        ),
+    ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -50,7 +78,13 @@ def pretrain(
 
     if resume and overwrite:
         raise SettingError("resume", "and --overwrite exclude each other")
-
+    if verify_resume is not None:
+        if resume:
+            raise SettingError("verify_resume", "and --resume exclude each other")
+        _verify(data, config, verify_resume, json=json, progress=Progress(quiet=quiet))
+        return
+    if out is None:
+        raise MissingOption("--out")
     result = loop.pretrain(
         data,
         out,
@@ -69,3 +103,23 @@ def pretrain(
         for name in ("mlm", "nsp")
     )
     typer.echo(f"{printable(out)}/model after {result['step']:,} steps: {of} {mlm}; {nsp}")
+
+
+def _verify(
+    data: list[Path], config: PretrainConfig, num_steps: int, *, json: bool, progress: "Progress"
+) -> None:
+    from bertpt.training.verify import verify_resume
+
+    found = verify_resume(data, config=config, num_steps=num_steps, progress=progress)
+    if json:
+        print_json(found)
+    else:
+        verdict = (
+            "losses and weights agree bit for bit"
+            if found["identical"]
+            else f"losses differ by at most {found['max_loss_difference']:.2g}, weights by at most "
+            f"{found['max_weight_difference']:.2g}; the first at step {found['first_difference']}"
+        )
+        typer.echo(f"{num_steps} steps, saved and loaded after {found['saved_after']}: {verdict}")
+    if not found["identical"]:
+        raise typer.Exit(1)

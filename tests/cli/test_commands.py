@@ -19,6 +19,7 @@ import pytest
 
 from bertpt import progress
 from bertpt.data import tokenizer
+from bertpt.training import checkpoint
 
 COMMAND = [sys.executable, "-m", "bertpt_cli"]
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -679,3 +680,42 @@ def test_paths_in_messages_are_those_that_were_given(run, data, tmp_path, monkey
     result = run("pretrain", "data", "--out", tmp_path / "run", *TINY, "--steps", 1, "--quiet")
     assert result.exit_code == 0
     assert read_json(tmp_path / "run" / "config.json")["data"]["path"] == str(Path("data"))
+
+
+# ------------------------------------------------------------------- whether resuming works here
+
+
+def test_verify_resume_says_so_and_writes_nothing(done, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    verify = ("pretrain", data, *TINY, "--verify-resume", 4, "--quiet")
+    result = done(*verify)
+    assert result.stdout == (
+        "4 steps, saved and loaded after 2: losses and weights agree bit for bit\n"
+    )
+    assert json.loads(done(*verify, "--json").stdout)["identical"] is True
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_verify_resume_fails_by_how_much(run, data, monkeypatch):
+    monkeypatch.setattr(checkpoint, "load_optimizer_state", lambda *_: None)
+    result = run("pretrain", data, *TINY, "--verify-resume", 4, "--quiet")
+    assert result.exit_code == 1
+    assert re.fullmatch(
+        r"4 steps, saved and loaded after 2: losses differ by at most [\d.e-]+, weights by at most "
+        r"[\d.e-]+; the first at step 4\n",
+        result.stdout,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--resume", "--verify-resume", 4), "--verify-resume and --resume exclude each other"),
+        (("--verify-resume", 1), "--verify-resume 1 must be at least 2"),
+        ((), "Missing option '--out'."),
+    ],
+)
+def test_what_verify_resume_and_out_need_is_one_line(run, data, options, message):
+    result = run("pretrain", data, *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.splitlines()[-1] == f"error: {message}"

@@ -205,8 +205,8 @@ class Trainer:
 
     # ------------------------------------------------------------------------------------ the run
 
-    def train(self) -> dict[str, Any]:
-        """Trains to the end; returns the last metrics."""
+    def train(self, until: int | None = None) -> dict[str, Any]:
+        """Trains to the end, or saves and leaves after step `until`; returns the last metrics."""
         config, budget = self.config, self.budget
         entry: dict[str, Any] = {}
         num_tokens, seconds = 0, 0.0  # since the last line of metrics
@@ -225,11 +225,12 @@ class Trainer:
                 if evaluates and not signals.stop:
                     entry = self._evaluate(signals) or entry
                 saves = self._is_due(config.save_every) or signals.take_save()
-                if done or saves or signals.stop:
+                ends = done or budget.step == until
+                if ends or saves or signals.stop:
                     self._save()
                 if signals.stop:
                     self._leave(signals)
-                if done:
+                if ends:
                     return entry
                 if evaluates or saves:
                     budget.count_pause(time.monotonic() - started)
