@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -626,18 +627,27 @@ def test_a_signal_ends_a_run_with_its_status_and_no_traceback(data, tmp_path, nu
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_leaves_nothing_of_an_unfinished_data_folder(tmp_path, number, status):
-    options = {"stdin": subprocess.PIPE}
-    with start("build-data", "-", "--out", tmp_path / "data", **options) as process:
-        # More than a pipe holds, so this returns when most of it is read; then it waits for more.
-        process.stdin.write("A dog sees a cat.\n\n" * 50_000)
+    words = [f"{a}{b}" for a in "bdfgklmn" for b in ("a", "et", "ing", "or", "un")]
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *words]))
+    text = "".join(f"{' '.join(words[i:])}.\n\n" for i in range(40)) * 200  # 0.7 MB
+    options = ("--tokenizer", tmp_path / "vocab.txt", "--workers", 2, "--out", tmp_path / "data")
+    with start("build-data", "-", *options, stdin=subprocess.PIPE) as process:
+        # More than the pipe and the first tasks take, so this returns when the other process is at
+        # work; then the command waits for more.
+        for _ in range(8):
+            process.stdin.write(text)
         process.stdin.flush()
-        assert list(tmp_path.iterdir()) != []
+        others = psutil.Process(process.pid).children(recursive=True)
+        assert others, "a process of its own works on the text"
+        assert len(list(tmp_path.iterdir())) == 2
         process.send_signal(number)
         stdout, stderr = process.communicate(timeout=30)
     assert process.returncode == status
     assert stdout == ""
     assert "Traceback" not in stderr
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["vocab.txt"]
+    _, alive = psutil.wait_procs(others, timeout=10)
+    assert not alive
 
 
 def run_with_stdout_closed(*arguments):
