@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import math
+import os
 import random
 import re
 import shutil
@@ -13,6 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from bertpt import files
 from bertpt.config import SCHEDULES, BuildConfig, PretrainConfig, TokenizerConfig
 from bertpt.data.build import build_data
 from bertpt.data.dataset import DataFolder
@@ -327,6 +329,57 @@ def test_other_data_is_refused_by_both_fingerprints(run, tmp_path):
     assert DataFolder(other).fingerprint[:12] in str(caught.value)
     stored = json.loads((out / "config.json").read_text())["data"]["sha256"]
     assert stored[:12] in str(caught.value)
+
+
+@pytest.fixture
+def hashed(monkeypatch):
+    """The shards whose checksum is taken."""
+    found, sha256 = [], files.sha256
+
+    def noting(path, **named):
+        if path.suffix == ".arrow":
+            found.append(path.parent.name)
+        return sha256(path, **named)
+
+    monkeypatch.setattr(files, "sha256", noting)
+    return found
+
+
+def test_resuming_reads_no_shard_again_that_was_found_whole(run, data, hashed):
+    out = run()
+    assert sorted(hashed) == ["train", "valid"]
+    pretrain(data, out, config=resumed_config(out, {"steps": 6}), resume=True)
+    assert sorted(hashed) == ["train", "valid"]
+
+
+def test_resuming_checks_shards_that_were_touched_moved_or_never_noted(run, data, tmp_path, hashed):
+    shutil.copytree(data, tmp_path / "copy")
+    out = run()
+    changes = {
+        "moved": lambda: None,
+        "touched": lambda: os.utime(tmp_path / "copy" / "train" / "data-00000.arrow"),
+        "unnoted": (out / "checked_data.json").unlink,
+        "garbled": lambda: (out / "checked_data.json").write_text(
+            json.dumps({str(tmp_path / "copy"): 3})
+        ),
+    }
+    for name, change in changes.items():
+        hashed.clear()
+        change()
+        pretrain(tmp_path / "copy", out, config=resumed_config(out, {}), resume=True)
+        assert set(hashed) == ({"train"} if name == "touched" else {"train", "valid"}), name
+
+
+def test_a_shard_that_was_changed_since_is_refused(data, tmp_path):
+    shutil.copytree(data, tmp_path / "copy")
+    out = tmp_path / "run"
+    pretrain(tmp_path / "copy", out, config=CONFIG)
+    shard = tmp_path / "copy" / "train" / "data-00000.arrow"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(MismatchError, match=r"data-00000\.arrow has SHA-256"):
+        pretrain(tmp_path / "copy", out, config=resumed_config(out, {}), resume=True)
 
 
 def test_there_must_be_a_run_with_a_checkpoint_to_resume(data, tmp_path, stopped_run):

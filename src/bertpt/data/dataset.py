@@ -1,7 +1,7 @@
 """The DATA folder: Arrow shards that `datasets` opens, a manifest, the tokenizer."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -59,11 +59,21 @@ def _unpack(column: pa.ChunkedArray) -> list[np.ndarray]:
     return [values[i:j] for i, j in pairwise(offsets)]
 
 
+# For each DATA folder, the size and time (ns) of its shards when their SHA-256 was found right.
+Checked = Mapping[str, Mapping[str, Sequence[int]]]
+
+
 class DataFolder:
     """A finished DATA folder.
 
+    Args:
+        path: where it is.
+        checked: what was found earlier; a shard that has the same size and time is not read again
+            only to be checked, which takes minutes where there are billions of examples.
+
     Attributes:
         path: where it is.
+        checked: the same after this opening, for the next one.
         manifest: settings, counts and shards, as `build` wrote them.
         settings: what the examples were built with.
 
@@ -71,7 +81,7 @@ class DataFolder:
         InputError: there is none, or it is of another format.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, checked: Checked | None = None) -> None:
         if not path.is_dir():
             raise InputError(f"no such data folder: {path}")
         if not is_data_folder(path):
@@ -87,6 +97,9 @@ class DataFolder:
                 "build it again"
             )
         self._examples: dict[str, Examples] = {}
+        self._known = (checked or {}).get(str(path.resolve()), {})
+        self._now: dict[str, Sequence[int]] = {}
+        self.checked: Checked = {str(path.resolve()): self._now}
         self.settings = BuildConfig.read(self.manifest["settings"], path / "manifest.json")
 
     @property
@@ -137,14 +150,21 @@ class DataFolder:
             self._examples[split] = self._open(split)
         return self._examples[split]
 
+    def _check(self, path: Path, name: str, expected: str) -> None:
+        if not path.is_file():
+            _require_same(path, "missing", expected)
+        stamp = _stamp(path)
+        if self._known.get(name) != stamp:
+            _require_same(path, files.sha256(path), expected)
+        self._now[name] = stamp
+
     def _open(self, split: str) -> Examples:
         import datasets  # noqa: PLC0415  takes a second, and who writes a folder needs none of it
 
         for shard in self.manifest["shards"]:
             path = self.path / shard["file"]
             if path.parent.name == split:
-                found = files.sha256(path) if path.is_file() else "missing"
-                _require_same(path, found, shard["sha256"])
+                self._check(path, shard["file"], shard["sha256"])
         try:
             found = datasets.load_from_disk(str(self.path / split))
         except (OSError, ValueError, pa.ArrowException, json.JSONDecodeError) as error:
@@ -156,6 +176,11 @@ class DataFolder:
                 "build it again"
             )
         return Examples(found)
+
+
+def _stamp(path: Path) -> Sequence[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
 
 
 def _require_same(path: Path, found: str, expected: str) -> None:

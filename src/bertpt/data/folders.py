@@ -12,7 +12,7 @@ import numpy as np
 
 from bertpt import files
 from bertpt.config import SPLITS
-from bertpt.data.dataset import DataFolder, Examples
+from bertpt.data.dataset import Checked, DataFolder, Examples
 from bertpt.data.masking import Masking
 from bertpt.data.tokenizer import Tokenizer
 from bertpt.errors import InputError, MismatchError
@@ -22,18 +22,24 @@ MUST_AGREE = ("objective", "masked_lm_prob", "max_predictions_per_seq", "whole_w
 COUNTS = ("documents", "sentences", "tokens", "examples")
 
 
-def open_data(paths: Path | Sequence[Path]) -> "AnyData":
+def open_data(paths: Path | Sequence[Path], *, checked: Checked | None = None) -> "AnyData":
     """Opens one DATA folder, or several as one.
+
+    Args:
+        paths: where they are.
+        checked: what an earlier opening found, as `DataFolder` takes it.
 
     Raises:
         InputError: one is no data folder, there is none, or two hold the same data.
         MismatchError: they differ in tokenizer, objective or masking; the message names both.
     """
     if isinstance(paths, Path):
-        return DataFolder(paths)
+        return DataFolder(paths, checked=checked)
     if not paths:
         raise InputError("no data folder was given; make one with bertpt build-data")
-    return DataFolder(paths[0]) if len(paths) == 1 else DataFolders(paths)
+    if len(paths) == 1:
+        return DataFolder(paths[0], checked=checked)
+    return DataFolders(paths, checked=checked)
 
 
 class DataFolders:
@@ -51,8 +57,8 @@ class DataFolders:
         MismatchError: they differ in tokenizer, objective or masking; the message names both.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.folders = [DataFolder(path) for path in paths]
+    def __init__(self, paths: Sequence[Path], *, checked: Checked | None = None) -> None:
+        self.folders = [DataFolder(path, checked=checked) for path in paths]
         first, *others = self.folders
         for other in others:
             _require_agreement(first, other)
@@ -80,6 +86,11 @@ class DataFolders:
 
     def _summed(self, name: str) -> dict[str, int]:
         return {split: sum(one.manifest[name][split] for one in self.folders) for split in SPLITS}
+
+    @property
+    def checked(self) -> Checked:
+        """What this opening found right, for the next one."""
+        return {name: files for folder in self.folders for name, files in folder.checked.items()}
 
     @property
     def name(self) -> str:

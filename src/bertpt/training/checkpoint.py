@@ -15,6 +15,7 @@ import torch
 import bertpt
 from bertpt import files
 from bertpt.config import PretrainConfig
+from bertpt.data.dataset import Checked
 from bertpt.data.folders import AnyData, recorded_paths
 from bertpt.errors import InputError, MismatchError, SettingError
 from bertpt.model.bert import BertForPreTraining
@@ -25,6 +26,7 @@ from bertpt.training.optimizer import load_optimizer_state, optimizer_state
 
 FORMAT = "bertpt-run"
 STATE = "trainer_state.json"
+CHECKED = "checked_data.json"
 OPTIMIZER = "optimizer.safetensors"
 
 # What may change when a run is resumed: how long it runs, what it tells and keeps, and what a
@@ -119,6 +121,18 @@ class RunFolder:
                 f"{self.path} was trained on {', '.join(paths)} ({started['sha256'][:12]}), and "
                 f"{data.name} is {data.fingerprint[:12]}; resume with {same}, or start another run"
             )
+
+    def checked_data(self) -> Checked:
+        """Which of the data's shards were found right when they were last used here."""
+        try:
+            noted = files.read_json(self.path / CHECKED)
+        except InputError:
+            return {}
+        return {folder: found for folder, found in noted.items() if isinstance(found, dict)}
+
+    def note_checked_data(self, data: AnyData) -> None:
+        """Notes it, so that resuming need not read them all again."""
+        files.write_json(self.path / CHECKED, data.checked)
 
     # ------------------------------------------------------------------------------------ metrics
 

@@ -65,7 +65,8 @@ def pretrain(
     run = RunFolder(out)
     if not resume:
         run.refuse_existing(overwrite=overwrite)
-    trainer = Trainer(open_data(data_path), run, config, progress or Progress(), resume=resume)
+    data = open_data(data_path, checked=run.checked_data())
+    trainer = Trainer(data, run, config, progress or Progress(), resume=resume)
     if resume:
         trainer.resume()
     else:
@@ -149,6 +150,7 @@ class Trainer:
         else:
             self.load_weights(find_model(Path(self.config.init_from)))
         self.run.create(self.config, self.data, overwrite=overwrite)
+        self.run.note_checked_data(self.data)
         self.progress.log(self._first_line())
         self.budget.start()
 
@@ -183,6 +185,7 @@ class Trainer:
         self.num_skipped = state.num_skipped
         started_with = self.run.settings()
         self.run.update_settings(self.config)
+        self.run.note_checked_data(self.data)
         self.run.forget_metrics_after(state.step)
         for entry in self.run.metrics():
             if entry["split"] == "valid":
