@@ -14,7 +14,7 @@ from bertpt import files
 from bertpt.data.example import Rows, token_dtype
 from bertpt.progress import Progress
 
-EXAMPLES_PER_BATCH = 4096
+EXAMPLES_PER_BATCH = 1 << 15  # large, since opening takes as long for each
 EXAMPLES_PER_SHARD = 1 << 20
 
 
@@ -61,17 +61,20 @@ class SplitWriter:
         self._folder = folder
         self._ids = token_dtype(vocab_size)
         self._schema = schema(self._ids)
-        self._waiting = Rows.of([], self._ids)
+        self._waiting = [Rows.of([], self._ids)]
         self._shards: list[int] = []  # examples in each
         self._writer: Any = None
 
     def extend(self, rows: Rows) -> None:
         """Adds examples; how many come at a time does not show in the files."""
-        rows = Rows.joined([self._waiting, rows])
+        self._waiting.append(rows)
+        if sum(map(len, self._waiting)) < EXAMPLES_PER_BATCH:
+            return
+        rows = Rows.joined(self._waiting)
         full = len(rows) - len(rows) % EXAMPLES_PER_BATCH
         for start in range(0, full, EXAMPLES_PER_BATCH):
             self._write_batch(rows.part(start, start + EXAMPLES_PER_BATCH))
-        self._waiting = rows.part(full, len(rows))
+        self._waiting = [rows.part(full, len(rows))]
 
     def _path(self, shard: int) -> Path:
         return self._folder / f"data-{shard:05d}.arrow"
@@ -101,8 +104,9 @@ class SplitWriter:
 
     def finish(self, progress: Progress) -> list[dict[str, Any]]:
         """Writes what is left and what `datasets.load_from_disk` needs; tells the shards."""
-        if len(self._waiting) or not self._shards:  # an empty split has a shard all the same
-            self._write_batch(self._waiting)
+        rest = Rows.joined(self._waiting)
+        if len(rest) or not self._shards:  # an empty split has a shard all the same
+            self._write_batch(rest)
         self.close()
         paths = [self._path(shard) for shard in range(len(self._shards))]
         size = sum(path.stat().st_size for path in paths)
