@@ -1,5 +1,9 @@
+import errno
+import fcntl
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -134,3 +138,157 @@ def test_a_link_to_a_folder_stays_a_link(tmp_path):
 def test_a_name_that_is_no_utf8_can_be_printed():
     assert files.printable(os.fsdecode(b"caf\xe9.txt")) == "caf\ufffd.txt"
     assert files.printable(Path("caf\u00e9")) == "caf\u00e9"
+
+
+# --------------------------------------------------------------------- what a killed process leaves
+
+
+def ours(name):
+    return name in ("model", "metrics.jsonl")
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
+    for name in (".model.tmp-0123abcd", ".model.old-0123abcd", ".letters.tmp-0123abcd", "model"):
+        (tmp_path / name).mkdir()
+    for name in (".metrics.jsonl.tmp-4711", ".model.tmp", ".model.tmp-mine", "metrics.jsonl"):
+        (tmp_path / name).write_text("a")
+    found = files.clean_up(tmp_path, ours)
+    left = {".letters.tmp-0123abcd", "model", ".model.tmp", ".model.tmp-mine", "metrics.jsonl"}
+    assert {path.name for path in tmp_path.iterdir()} == left
+    assert len(found) == 3
+
+
+def test_every_temporary_of_a_process_killed_while_writing_is_removed(tmp_path):
+    """The names are those that files.py itself gives."""
+    script = """
+import os, sys
+from pathlib import Path
+from bertpt import files
+place = Path(sys.argv[1])
+with files.new_folder(place / "model"), files.new_file(place / "metrics.jsonl") as temporary:
+    temporary.write_text("a")
+    os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert len(files.clean_up(tmp_path, ours)) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_comes_back_when_a_kill_hit_between_the_two_renames(tmp_path):
+    script = """
+import os, sys
+from pathlib import Path
+from bertpt import files
+out = Path(sys.argv[1]) / "model"
+with files.new_folder(out) as work:
+    (work / "a").write_text("old")
+rename = Path.rename
+def killed(self, target):
+    if self.name.startswith(".model.tmp-"):
+        os.kill(os.getpid(), 9)
+    return rename(self, target)
+Path.rename = killed
+with files.new_folder(out) as work:
+    (work / "a").write_text("new")
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    assert not (tmp_path / "model").exists()
+    files.clean_up(tmp_path, ours)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (tmp_path / "model" / "a").read_text() == "old"
+
+
+def test_a_folder_that_is_removed_is_gone_whole(tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "a").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", lambda _: None)  # as if killed there
+        files.remove_folder(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    files.clean_up(tmp_path, ours)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_and_the_names_in_a_folder_are_flushed_before_and_after_the_rename(
+    tmp_path, monkeypatch
+):
+    """What a crash of the machine may undo is what was not flushed: fsync(2)."""
+    events = []
+    fsync, rename, replace = os.fsync, Path.rename, Path.replace
+
+    def flushed(descriptor):
+        events.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    def renamed(self, target):
+        events.append("rename")
+        return rename(self, target)
+
+    def replaced(self, target):
+        events.append("rename")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(Path, "rename", renamed)
+    monkeypatch.setattr(Path, "replace", replaced)
+    with files.new_folder(tmp_path / "out") as work:
+        (work / "a").touch()
+    assert events == ["a", work.name, "rename", tmp_path.name]
+    events.clear()
+    files.write_text(tmp_path / "b", "b")
+    assert events == [f".b.tmp-{os.getpid()}", "rename", tmp_path.name]
+
+
+# ------------------------------------------------------------------------------- one process a time
+
+HOLDS = """
+import sys
+from pathlib import Path
+from bertpt import files
+with files.locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the lock."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(tmp_path / ".lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout.readline() == b"held\n"
+        yield process
+
+
+def test_a_lock_that_another_process_holds_is_refused_with_its_number(tmp_path, holder):
+    lock = files.locked(tmp_path / ".lock")
+    with (
+        pytest.raises(OutputError, match=rf"{tmp_path} is being .* process {holder.pid} on "),
+        lock,
+    ):
+        pass
+    holder.communicate()
+    with files.locked(tmp_path / ".lock"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path, holder):
+    holder.kill()
+    holder.wait()
+    assert (tmp_path / ".lock").exists()
+    with files.locked(tmp_path / ".lock"):
+        pass
+
+
+def test_a_file_system_without_locks_does_without(tmp_path, monkeypatch):
+    def unsupported(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", unsupported)
+    with files.locked(tmp_path / ".lock"):
+        pass

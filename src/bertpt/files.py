@@ -1,16 +1,22 @@
 """Files and folders that are either complete or not there."""
 
+import fcntl
 import hashlib
 import json
 import os
+import re
+import secrets
 import shutil
-import tempfile
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from bertpt.errors import InputError, OutputError
+
+# What is on its way to NAME, or stepped aside for it.
+TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<kind>tmp|old)-([0-9a-f]{8}|[0-9]+)")
 
 
 @contextmanager
@@ -26,8 +32,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     given, path = path, path.resolve()  # a link to a folder stays a link
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{path.name}.tmp-", dir=path.parent))
-        work.chmod(0o777 & ~_umask())
+        work = _beside(path, "tmp")
     except (FileExistsError, NotADirectoryError) as error:
         raise OutputError(f"cannot write {given}: {given.parent} is not a folder") from error
     except OSError as error:
@@ -49,35 +54,129 @@ def problem(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _beside(path: Path, kind: str) -> Path:
+    """Makes a folder with a name of `TEMPORARY`."""
+    folder = path.with_name(f".{path.name}.{kind}-{secrets.token_hex(4)}")
+    folder.mkdir()
+    return folder
 
 
 def _flush(folder: Path) -> None:
-    for file in sorted(folder.rglob("*")):
-        if file.is_file():
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
+    for path in (*sorted(folder.rglob("*")), folder):
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    with suppress(FileNotFoundError):  # a link to nowhere
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _put(work: Path, path: Path) -> None:
     if not path.exists():
         work.rename(path)
+        _sync(path.parent)
         return
     # A folder cannot be replaced in one step, so the old one steps aside for a moment.
-    aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.old-", dir=path.parent))
+    aside = _beside(path, "old")
     old = aside / path.name
     path.rename(old)
     try:
         work.rename(path)
+        _sync(path.parent)
     except BaseException:  # a signal, too, must not leave the place empty
         if not path.exists():
             old.rename(path)
         raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Removes a folder; whoever looks for it finds all of it or nothing."""
+    work = _beside(path, "tmp")
+    path.rename(work / path.name)
+    shutil.rmtree(work)
+
+
+def clean_up(folder: Path, is_ours: Callable[[str], bool]) -> list[Path]:
+    """Removes what a process that was killed left on its way into a folder.
+
+    What had stepped aside comes back where nothing took its place. Nobody may be writing there.
+
+    Args:
+        folder: where to look, without folders in it.
+        is_ours: whether the file or folder of a name is one that this module was to write.
+
+    Returns:
+        What was there.
+    """
+    found = []
+    for path in sorted(folder.glob(".*")):
+        form = TEMPORARY.fullmatch(path.name)
+        if form is None or not is_ours(form["name"]):
+            continue
+        found.append(path)
+        aside, home = path / form["name"], folder / form["name"]
+        if form["kind"] == "old" and aside.exists() and not home.exists():
+            aside.rename(home)
+            _sync(folder)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    return found
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keeps other processes out as long as the block runs, by a lock on the file `path`.
+
+    The kernel takes the lock from a process that ends, however it ends, and gives it to no child
+    (fcntl(2)). Where the file system knows no locks, nobody is kept out.
+
+    Raises:
+        OutputError: another process holds it; the message names that process.
+    """
+    file = _open_locked(path)
+    try:
+        with suppress(OSError):  # for people only
+            file.truncate(0)
+            file.write(f"{os.getpid()} on {socket.gethostname()}")
+            file.flush()
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            file.close()
+
+
+def _open_locked(path: Path) -> IO[str]:
+    while True:
+        try:
+            file = path.open("a+", encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise OutputError(f"cannot write {path}: {error.strerror}") from error
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (PermissionError, BlockingIOError):
+            with file:
+                file.seek(0)
+                holder = " ".join(file.read().split())
+            raise OutputError(
+                f"{path.parent} is being written by process {holder}; wait for its end, or stop it"
+            ) from None
+        except OSError:
+            return file
+        # Whoever held it before may have removed the file in the meantime.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()
 
 
 def refuse_existing(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) -> None:
@@ -128,9 +227,9 @@ def new_file(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
         yield temporary
-        with temporary.open("rb") as handle:
-            os.fsync(handle.fileno())
+        _sync(temporary)
         temporary.replace(path)
+        _sync(path.parent)
     except OSError as error:
         if error.filename in (None, str(temporary)):
             raise OSError(error.errno, problem(error), str(path)) from error
@@ -147,7 +246,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: object) -> None:
     """Writes a value as indented JSON, in the order of its keys."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: object) -> str:
+    """What `write_json` writes."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def read_json(path: Path) -> dict[str, Any]:
