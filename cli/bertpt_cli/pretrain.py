@@ -42,7 +42,8 @@ def pretrain(
         bool,
         typer.Option(
             "--resume",
-            help="Go on from the newest checkpoint in RUN, with the settings it was started with; "
+            help="Go on from the newest whole checkpoint in RUN, with the settings it was started "
+            "with; "
             "how long to train, log and save may be changed. Another length counts as if given "
             "at the start: the share done (step / steps) falls as --steps rises, so the learning "
             "rate jumps up with linear or cosine; with constant, or with wsd before its decay, it "
@@ -70,7 +71,8 @@ def pretrain(
     With MLM and NSP, from scratch or, with --init-from, from the weights of another.
 
     RUN/model is a Hugging Face model folder: transformers opens it, and so do eval-mlm and
-    fill-mask. RUN/metrics.jsonl has the losses of every logged step.
+    fill-mask. RUN/best is another, of the lowest held-out loss. RUN/metrics.jsonl has the losses
+    of every logged step.
     """
     from bertpt.progress import Progress
     from bertpt.training import loop

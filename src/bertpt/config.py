@@ -482,7 +482,7 @@ class PretrainConfig(Settings):
     loader_workers: int = setting(
         0, "Processes that prepare examples beside training; changes no result.", at_least=0
     )
-    keep_last: int = setting(2, "Checkpoints to keep (0: all).", at_least=0)
+    keep_last: int = setting(2, "Checkpoints to keep, the newest by number (0: all).", at_least=0)
     log_every: int = setting(10, "Write to metrics.jsonl every N steps.", at_least=1)
     seed: int = setting(0, "Seed of every random draw.", at_least=0)
     device: str = setting("auto", "Where to compute.", choices=DEVICES)

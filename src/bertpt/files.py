@@ -41,6 +41,8 @@ def new_folder(path: Path) -> Iterator[Path]:
         yield work
         _flush(work)
         _put(work, path)
+    except OutputError as error:
+        raise OutputError(str(error).replace(str(work), str(given))) from error
     except OSError as error:
         if error.filename is None or Path(error.filename).is_relative_to(work):
             raise OutputError(f"cannot write {given}: {problem(error)}") from error

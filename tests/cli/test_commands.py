@@ -325,12 +325,13 @@ def test_inspect_gives_the_manifest_and_the_examples_as_json(done, data):
 # ----------------------------------------------------------------------------------------- pretrain
 
 
-def test_a_run_folder_has_its_four_parts(trained):
+def test_a_run_folder_has_its_five_parts(trained):
     assert {path.name for path in trained.iterdir()} == {
         "config.json",
         "metrics.jsonl",
         "checkpoints",
         "model",
+        "best",
     }
     assert {path.name for path in (trained / "checkpoints").iterdir()} == {"step-2", "step-4"}
     for folder in (trained / "model", trained / "checkpoints" / "step-4"):

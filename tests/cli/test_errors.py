@@ -120,8 +120,12 @@ def _write_damaged_runs(folder):
     def damaged(name):
         return shutil.copytree(folder / "run", folder / name)
 
-    (damaged("torn-optimizer") / "checkpoints/step-4/optimizer.safetensors").write_bytes(b"123")
-    (damaged("torn-state") / "checkpoints/step-4/trainer_state.json").write_text("{")
+    for torn in damaged("torn-optimizer").glob("checkpoints/*/optimizer.safetensors"):
+        torn.write_bytes(b"123")
+    for torn in damaged("torn-state").glob("checkpoints/*/trainer_state.json"):
+        torn.write_text("{")
+    for old in damaged("old-run").glob("checkpoints/*/trainer_state.json"):
+        old.write_text('{"step": 4, "elapsed_seconds": 1.5}')
     weights = damaged("torn-model") / "model/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])
     (damaged("no-weights") / "model/model.safetensors").unlink()
@@ -155,8 +159,8 @@ def wrong(run, world, monkeypatch):
 
 
 def _contents(folder):
-    """Every file and folder with its time of change, so that nothing can be left or touched."""
-    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    """Every folder, and every file with its time of change: nothing can be left or touched."""
+    return {path: path.is_dir() or path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
 # ------------------------------------------------------------------ the input or a file is at fault
@@ -384,7 +388,12 @@ DAMAGE = {
     "encode torn-model a": r"error: torn-model/model/model\.safetensors cannot be read: .+",
     "encode run a --out two.txt/v.npy": r"error: .*two\.txt.*",
     "pretrain data --out torn-optimizer --resume": (
-        r"error: torn-optimizer/checkpoints/step-4/optimizer\.safetensors cannot be read: .+"
+        r"error: torn-optimizer/checkpoints/step-4/optimizer\.safetensors is damaged: .+; "
+        r"no other checkpoint is whole, so start with --overwrite"
+    ),
+    "pretrain data --out old-run --resume": (
+        r"error: old-run/checkpoints/step-4/trainer_state\.json has no checksums, so an earlier "
+        r"bertpt wrote it; no other .+ --overwrite"
     ),
     "pretrain data --out torn-state --resume": (
         r"error: torn-state/checkpoints/step-4/trainer_state\.json cannot be read: .+"

@@ -131,7 +131,17 @@ def test_every_model_has_a_card(out):
     assert {path.parent for path in out.rglob("model.safetensors")} == {
         path.parent for path in out.rglob("README.md")
     }
-    assert {str(path.parent.relative_to(out)) for path in out.rglob("README.md")} == set(EVALUATED)
+    places = {str(path.parent.relative_to(out)) for path in out.rglob("README.md")}
+    assert places == {*EVALUATED, "best"}
+
+
+def test_the_card_of_best_has_the_figures_of_the_lowest_loss_and_says_so(out):
+    lowest = min(evaluations(out).values(), key=lambda entry: entry["loss"])
+    card = card_of(out / "best")
+    assert evaluated_at(card) == lowest["step"]
+    assert table_of(card)["steps"] == [str(lowest["step"])]
+    assert "lowest held-out loss" in card
+    assert "lowest held-out loss" not in card_of(out / "model")
 
 
 @every_card

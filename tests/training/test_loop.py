@@ -644,7 +644,7 @@ def test_skipped_steps_are_counted_over_the_whole_run(data, tmp_path, monkeypatc
     with pytest.raises(BertptError, match=r"^step 5: .* --skip-bad-batches 2,"):
         pretrain(data, out, config=resumed_config(out, {}), resume=True)
     pretrain(data, out, config=resumed_config(out, {"skip_bad_batches": 2}), resume=True)
-    assert RunFolder(out).newest().name == "step-6"
+    assert RunFolder(out).newest().path.name == "step-6"
 
 
 def test_no_optimizer_steps_on_gradients_that_are_not_finite(data, tmp_path):

@@ -136,24 +136,43 @@ class FolderModule(nn.Module):
         Raises:
             OutputError: the place cannot be written to.
         """
-        folder = Path(path)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"cannot write {folder}: {error.strerror}") from error
-        # A tied parameter has one name here, so it is stored once.
-        weights = {name: p.detach().cpu().contiguous() for name, p in self.named_parameters()}
-        save_tensors(folder / WEIGHTS, weights)
-        files.write_json(
-            folder / "config.json",
-            {
-                "architectures": [type(self).__name__],
-                "model_type": "bert",
-                "tie_word_embeddings": True,
-                "dtype": "float32",
-                **self.config.to_dict(),
-            },
-        )
+        write_folder(path, type(self).__name__, self.config, self.weights())
+
+    def weights(self) -> dict[str, Tensor]:
+        """A copy of every parameter, on the CPU; a tied one has one name, and is there once."""
+        return {
+            name: parameter.detach().to("cpu", copy=True).contiguous()
+            for name, parameter in self.named_parameters()
+        }
+
+
+# ------------------------------------------------------------------------------------------- save
+
+
+def write_folder(
+    path: str | Path, architecture: str, config: BertConfig, weights: Mapping[str, Tensor]
+) -> None:
+    """Writes config.json and model.safetensors into a folder, which is made where there is none.
+
+    Raises:
+        OutputError: the place cannot be written to.
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write {folder}: {error.strerror}") from error
+    save_tensors(folder / WEIGHTS, weights)
+    files.write_json(
+        folder / "config.json",
+        {
+            "architectures": [architecture],
+            "model_type": "bert",
+            "tie_word_embeddings": True,
+            "dtype": "float32",
+            **config.to_dict(),
+        },
+    )
 
 
 # ------------------------------------------------------------------------------------------- load

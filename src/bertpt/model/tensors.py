@@ -16,21 +16,28 @@ from bertpt.errors import InputError, OutputError
 CHECKSUM = "bertpt_sha256"  # in the metadata of a file, so whoever writes it anew leaves it out
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], *, checksum: bool = True) -> None:
     """Writes a safetensors file, with a checksum of names, shapes and values in its header.
 
     It is written under a temporary name and renamed.
 
+    Args:
+        path: of the file.
+        tensors: on the CPU, contiguous.
+        checksum: off where another file has one of this file, for it takes its time.
+
     Raises:
         OutputError: it cannot be written, the disk being full, say.
     """
-    metadata = {"format": "pt", CHECKSUM: _checksum(tensors)}
+    metadata = {"format": "pt"}
+    if checksum:
+        metadata[CHECKSUM] = _checksum(tensors)
     try:
         with files.new_file(path) as temporary:
             safetensors.torch.save_file(dict(tensors), temporary, metadata=metadata)
             _sort_metadata(temporary)
     except SafetensorError as error:
-        raise OutputError(f"cannot write {path.name}: {error}") from error
+        raise OutputError(f"cannot write {path}: {error}") from error
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:

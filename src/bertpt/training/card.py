@@ -16,6 +16,7 @@ def model_card(
     manifest: Mapping[str, Any],
     record: Mapping[str, Any],
     evaluation: Mapping[str, Any] | None,
+    is_best: bool = False,
 ) -> str:
     """A README.md in the form that the Hugging Face Hub reads.
 
@@ -26,6 +27,7 @@ def model_card(
         manifest: of the data.
         record: the run's config.json, for data fingerprint and package versions.
         evaluation: the newest held-out metrics, if there are any.
+        is_best: whether they are the run's best so far, which the model is kept for.
     """
     start = f"from `{config.init_from}`" if config.init_from else "from scratch"
     summary = (
@@ -43,7 +45,7 @@ def model_card(
         "## How it was trained",
         _training(config, shape, step=step, manifest=manifest),
         "## How good it is",
-        _figures(evaluation),
+        _figures(evaluation, is_best=is_best),
         "## All settings",
         "```json\n" + json.dumps(config.to_dict(), indent=2, ensure_ascii=False) + "\n```",
     ]
@@ -136,7 +138,7 @@ def _training(
     return _table(("", ""), rows)
 
 
-def _figures(evaluation: Mapping[str, Any] | None) -> str:
+def _figures(evaluation: Mapping[str, Any] | None, *, is_best: bool) -> str:
     if evaluation is None:
         return "It was not evaluated on held-out text."
 
@@ -153,9 +155,10 @@ def _figures(evaluation: Mapping[str, Any] | None) -> str:
         row("NSP loss (nats a pair)", "nsp_loss"),
         row("NSP accuracy", "nsp_accuracy"),
     ]
+    best = "These are the weights of the run's lowest held-out loss.\n\n" if is_best else ""
     return (
-        f"On {evaluation['num_examples']:,} examples ({evaluation['num_targets']:,} masked tokens) "
-        f"of held-out documents, after step {evaluation['step']:,}:\n\n"
+        f"{best}On {evaluation['num_examples']:,} examples ({evaluation['num_targets']:,} masked "
+        f"tokens) of held-out documents, after step {evaluation['step']:,}:\n\n"
         + _table(("", "held out"), rows)
     )
 

@@ -1,33 +1,44 @@
 """The RUN folder: what a run was asked to do, its metrics, its checkpoints, its newest model."""
 
+import contextlib
 import dataclasses
 import json
 import math
+import os
+import re
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 import bertpt
 from bertpt import files
-from bertpt.config import PretrainConfig
+from bertpt.config import BertConfig, PretrainConfig
 from bertpt.data.dataset import Checked
 from bertpt.data.folders import AnyData, recorded_paths
-from bertpt.errors import InputError, MismatchError, SettingError
+from bertpt.data.tokenizer import Tokenizer
+from bertpt.errors import InputError, MismatchError, OutputError, SettingError
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.folder import load_into
+from bertpt.model.folder import load_into, write_folder
 from bertpt.model.tensors import load_tensors, save_tensors
+from bertpt.training.background import Background
 from bertpt.training.card import model_card
 from bertpt.training.optimizer import load_optimizer_state, optimizer_state
+from bertpt.training.seal import STATE, TrainerState, is_sealed, open_sealed, seal
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 FORMAT = "bertpt-run"
-STATE = "trainer_state.json"
 CHECKED = "checked_data.json"
 OPTIMIZER = "optimizer.safetensors"
+CHECKPOINT = re.compile(r"step-(0|[1-9][0-9]*)")
+# The rest of what is written into a RUN, for telling what a killed process left of it.
+PARTS = ("config.json", CHECKED, "metrics.jsonl", "model", "best")
 
 # What may change when a run is resumed: how long it runs, what it tells and keeps, and what a
 # different machine may ask for. The last three change how sums are rounded.
@@ -39,26 +50,75 @@ CHANGEABLE = {
 
 
 @dataclass(frozen=True)
-class TrainerState:
-    """All that resuming needs beside weights and optimizer state: the rest follows from the seed.
+class Checkpoint:
+    """A complete checkpoint whose files are as they were written."""
 
-    Attributes:
-        step: optimizer steps done.
-        elapsed_seconds: time spent training them, pauses between runs left out.
-        num_skipped: of the steps, those not taken since their numbers were not finite.
-    """
+    path: Path
+    state: TrainerState
 
-    step: int
-    elapsed_seconds: float
-    num_skipped: int = 0
+    def load(
+        self, model: BertForPreTraining, optimizers: list[torch.optim.Optimizer]
+    ) -> TrainerState:
+        """Puts weights and optimizer state back.
+
+        Raises:
+            InputError: they are not those of such a model and such optimizers.
+        """
+        load_into(model, self.path)
+        try:
+            load_optimizer_state(optimizers, model, load_tensors(self.path / OPTIMIZER))
+        except KeyError as error:
+            raise InputError(f"{self.path / OPTIMIZER} is of another run: {error}") from error
+        return self.state
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A model of some step as it goes into a folder, whatever becomes of the live one."""
+
+    weights: Mapping[str, torch.Tensor]
+    config: BertConfig
+    tokenizer: Tokenizer
+    card: str
+
+    def write(self, folder: Path) -> None:
+        """Writes a Hugging Face model folder: weights, config, tokenizer, model card."""
+        self.tokenizer.save(folder, max_tokens=self.config.max_position_embeddings)
+        write_folder(folder, BertForPreTraining.__name__, self.config, self.weights)
+        files.write_text(folder / "README.md", self.card)
 
 
 class RunFolder:
-    """A RUN folder at `path`, finished or not."""
+    """A RUN folder at `path`, finished or not.
+
+    Checkpoints, model/ and best/ are written beside training, one save at a time: `wait` waits for
+    the one under way, and so does leaving a `with` block.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._metrics = path / "metrics.jsonl"
+        self._background = Background()
+        self._lock = contextlib.ExitStack()
+        self._evaluation: Mapping[str, Any] | None = None  # the newest one
+        self.best: Mapping[str, Any] | None = None  # the one with the lowest loss
+        self._best_saved: int | None = None  # the step that best/ was written for by this process
+
+    def __enter__(self) -> "Self":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            self._background.wait()
+        except Exception:
+            if kind is None:  # else there is an error to tell already
+                raise
+        finally:
+            self._lock.close()
+
+    def _keep_others_out(self) -> None:
+        self._lock.close()
+        self._lock.enter_context(files.locked(self.path / ".lock"))
 
     # ------------------------------------------------------------------------- what was asked for
 
@@ -77,6 +137,8 @@ class RunFolder:
             OutputError: there is something that may not be replaced.
         """
         self.refuse_existing(overwrite=overwrite)
+        if is_run_folder(self.path):
+            self._keep_others_out()
         with files.new_folder(self.path) as work:
             packages = {
                 name: version(name) for name in ("torch", "tokenizers", "datasets", "numpy")
@@ -90,6 +152,31 @@ class RunFolder:
                     "packages": {"bertpt": bertpt.__version__, **packages},
                 },
             )
+        self._keep_others_out()
+
+    def reopen(self, tell: Callable[[str], None]) -> None:
+        """Makes ready to go on with a run, and keeps other processes from writing here.
+
+        What a process that was killed left unfinished is removed, and `tell` is told. If it was
+        killed between putting the old model/ aside and the new one in its place, the old one comes
+        back.
+
+        Raises:
+            InputError: there is no such run.
+            OutputError: another process is writing here; the message names it.
+        """
+        self._require()
+        self._keep_others_out()
+        checkpoints = self.path / "checkpoints"
+        for path in (
+            *files.clean_up(self.path, PARTS.__contains__),
+            *files.clean_up(checkpoints, lambda name: bool(CHECKPOINT.fullmatch(name))),
+        ):
+            tell(f"removed {path}, which a process that was killed left unfinished")
+
+    def _require(self) -> None:
+        if not is_run_folder(self.path):
+            raise InputError(f"no run to resume in {self.path}; start one without --resume")
 
     def settings(self) -> PretrainConfig:
         """The settings that the run was started with.
@@ -97,15 +184,26 @@ class RunFolder:
         Raises:
             InputError: there is no such run.
         """
-        if not is_run_folder(self.path):
-            raise InputError(f"no run to resume in {self.path}; start one without --resume")
+        self._require()
+        return PretrainConfig.read(self._record()["settings"], self.path / "config.json")
+
+    def _record(self) -> dict[str, Any]:
+        """config.json.
+
+        Raises:
+            InputError: it lacks a part.
+        """
         path = self.path / "config.json"
-        return PretrainConfig.read(files.read_json(path)["settings"], path)
+        record = files.read_json(path)
+        for name in ("settings", "data", "packages"):
+            if not isinstance(record.get(name), dict):
+                raise InputError(f"{path} is damaged: it has no {name}; start another run")
+        return record
 
     def update_settings(self, config: PretrainConfig) -> None:
         """Records the settings that a resumed run goes on with."""
-        stored = files.read_json(self.path / "config.json")
-        files.write_json(self.path / "config.json", {**stored, "settings": config.to_dict()})
+        record = {**self._record(), "settings": config.to_dict()}
+        files.write_json(self.path / "config.json", record)
 
     def require_same_data(self, data: AnyData) -> None:
         """Checks that the data is what the run was started on.
@@ -113,7 +211,7 @@ class RunFolder:
         Raises:
             MismatchError: it is not; the message names both fingerprints.
         """
-        started = files.read_json(self.path / "config.json")["data"]
+        started = self._record()["data"]
         if started["sha256"] != data.fingerprint:
             paths = recorded_paths(started)
             same = "the same data" if len(paths) == 1 else "the same folders in their order"
@@ -137,38 +235,94 @@ class RunFolder:
     # ------------------------------------------------------------------------------------ metrics
 
     def log(self, entry: Mapping[str, Any]) -> None:
-        """Appends a line to metrics.jsonl; JSON has only finite numbers, so others are null."""
+        """Appends a line to metrics.jsonl; JSON has only finite numbers, so others are null.
+
+        Raises:
+            OutputError: it cannot be written, and then it is not there at all; or the last save
+                has failed.
+        """
+        self._background.check()
         finite = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in entry.items()
         }
-        with self._metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(finite) + "\n")
+        try:
+            with self._metrics.open("ab") as file:
+                before = file.tell()
+                try:
+                    file.write(f"{json.dumps(finite)}\n".encode())
+                    file.flush()
+                except OSError:
+                    os.truncate(self._metrics, before)
+                    raise
+        except OSError as error:
+            problem = files.problem(error)
+            raise OutputError(f"cannot write {self._metrics}: {problem}") from error
+        self._take_note(finite)
+
+    def _take_note(self, entry: Mapping[str, Any]) -> None:
+        if entry["split"] != "valid":
+            return
+        self._evaluation = entry
+        loss = entry["loss"]
+        if loss is not None and (self.best is None or loss < self.best["loss"]):
+            self.best = entry
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of metrics.jsonl; one that a crash cut short is passed over."""
         if self._metrics.is_file():
-            for line in self._metrics.read_text(encoding="utf-8").splitlines():
+            for line in self._metrics.read_text(encoding="utf-8", errors="replace").splitlines():
                 try:
-                    yield json.loads(line)
+                    entry = json.loads(line)
                 except json.JSONDecodeError:
                     continue
+                if isinstance(entry, dict) and entry.keys() >= {"step", "split"}:
+                    yield entry
 
     def forget_metrics_after(self, step: int) -> None:
         """Drops the lines of steps that a resumed run will take again."""
-        kept = [json.dumps(entry) + "\n" for entry in self.metrics() if entry["step"] <= step]
-        files.write_text(self._metrics, "".join(kept))
+        kept = [entry for entry in self.metrics() if entry["step"] <= step]
+        files.write_text(self._metrics, "".join(json.dumps(entry) + "\n" for entry in kept))
+        for entry in kept:
+            self._take_note(entry)
 
     # -------------------------------------------------------------------------------- checkpoints
 
     def checkpoints(self) -> list[Path]:
-        """The complete checkpoints, the oldest step first."""
-        found = [
-            (int(path.name.removeprefix("step-")), path)
+        """The folders of checkpoints, the lowest step first; some may be damaged."""
+        return [path for _, path in self._numbered() if is_sealed(path)]
+
+    def _numbered(self) -> list[tuple[int, Path]]:
+        """What has the name of a checkpoint, by number: 9 before 10."""
+        return sorted(
+            (int(form[1]), path)
             for path in (self.path / "checkpoints").glob("step-*")
-            if path.name.removeprefix("step-").isdecimal() and (path / STATE).is_file()
-        ]
-        return [path for _, path in sorted(found)]
+            if (form := CHECKPOINT.fullmatch(path.name)) and path.is_dir()
+        )
+
+    def newest(self, tell: Callable[[str], None] = lambda _: None) -> Checkpoint:
+        """The newest complete checkpoint, every file of which is as it was written.
+
+        Args:
+            tell: is told of each newer one that was passed over, and why.
+
+        Raises:
+            InputError: there is none; the message says what is wrong with the newest.
+        """
+        newest = ""
+        for step, path in reversed(self._numbered()):
+            try:
+                state = open_sealed(path)
+                if state.step != step:
+                    raise InputError(f"{path} holds step {state.step}, so it was renamed")  # noqa: TRY301
+            except InputError as error:
+                tell(f"passing over {path}: {error}")
+                newest = newest or str(error)
+                continue
+            return Checkpoint(path, state)
+        if newest:
+            raise InputError(f"{newest}; no other checkpoint is whole, so start with --overwrite")
+        raise InputError(f"{self.path} holds no checkpoint yet; start again with --overwrite")
 
     def save(
         self,
@@ -181,68 +335,119 @@ class RunFolder:
     ) -> None:
         """Writes a checkpoint and model/, then removes checkpoints beyond the last `keep_last`.
 
+        A copy of the state is taken, and written beside whatever the caller does next. best/ is
+        written, too, where this step's evaluation was the best so far.
+
         Raises:
-            OutputError: the disk is full, say; older checkpoints are untouched.
+            OutputError: the save before failed, the disk being full, say; older checkpoints are
+                untouched. `wait` tells of this one.
         """
-        with files.new_folder(self.path / "checkpoints" / f"step-{state.step}") as work:
-            self._save_model(work, model, data, step=state.step)
-            save_tensors(work / OPTIMIZER, optimizer_state(optimizers, model))
-            files.write_json(work / STATE, asdict(state))
-        self.save_newest(model, data, step=state.step)
-        if keep_last:
-            for old in self.checkpoints()[:-keep_last]:
-                shutil.rmtree(old)
+        self.wait()  # before there are two copies
+        snapshot = self._snapshot(model, data, step=state.step)
+        optimizer = optimizer_state(optimizers, model)
+        best_card = self._best_card(model, data, step=state.step)
+
+        def write() -> None:
+            target = self.path / "checkpoints" / f"step-{state.step}"
+            _set_aside_foreign(target)
+            with files.new_folder(target) as work:
+                snapshot.write(work)
+                if best_card:  # first, so that a checkpoint is never without the best before it
+                    self._copy_model(work, "best", best_card)
+                save_tensors(work / OPTIMIZER, optimizer, checksum=False)
+                seal(work, state)
+            self._copy_model(target, "model", snapshot.card)
+            self._rotate(state.step, keep_last)
+
+        self._background.start(write)
+
+    def save_best(self, model: BertForPreTraining, data: AnyData, *, step: int) -> None:
+        """Writes best/ beside training, where this step's evaluation was the best so far.
+
+        Raises:
+            OutputError: the save before failed.
+        """
+        card = self._best_card(model, data, step=step)
+        if card is not None:
+            self.wait()
+            snapshot = dataclasses.replace(self._snapshot(model, data, step=step), card=card)
+            self._background.start(lambda: self._write_model("best", snapshot))
 
     def save_newest(self, model: BertForPreTraining, data: AnyData, *, step: int) -> None:
-        """Writes model/, which has made `step` steps."""
-        with files.new_folder(self.path / "model") as work:
-            self._save_model(work, model, data, step=step)
+        """Writes model/, which has made `step` steps, and waits for it."""
+        self.wait()
+        self._write_model("model", self._snapshot(model, data, step=step))
 
-    def _save_model(
-        self, folder: Path, model: BertForPreTraining, data: AnyData, *, step: int
-    ) -> None:
-        """Writes a Hugging Face model folder: weights, config, tokenizer, model card."""
-        data.tokenizer.save(folder, max_tokens=model.config.max_position_embeddings)
-        model.save_folder(folder)
-        evaluations = [entry for entry in self.metrics() if entry["split"] == "valid"]
-        card = model_card(
+    def wait(self) -> None:
+        """Waits for the save under way.
+
+        Raises:
+            OutputError: it failed.
+        """
+        self._background.wait()
+
+    def _snapshot(self, model: BertForPreTraining, data: AnyData, *, step: int) -> Snapshot:
+        return Snapshot(
+            weights=model.weights(),
+            config=model.config,
+            tokenizer=data.tokenizer,
+            card=self._card(model, data, step=step, is_best=False),
+        )
+
+    def _card(self, model: BertForPreTraining, data: AnyData, *, step: int, is_best: bool) -> str:
+        return model_card(
             self.settings(),
             model.config,
             step=step,
             manifest=data.manifest,
-            record=files.read_json(self.path / "config.json"),
-            evaluation=evaluations[-1] if evaluations else None,
+            record=self._record(),
+            evaluation=self._evaluation,
+            is_best=is_best,
         )
-        files.write_text(folder / "README.md", card)
 
-    def newest(self) -> Path:
-        """The newest complete checkpoint.
+    def _best_card(self, model: BertForPreTraining, data: AnyData, *, step: int) -> str | None:
+        """The card of best/, if that is to be written."""
+        if self.best is None or self.best["step"] != step or self._best_saved == step:
+            return None
+        self._best_saved = step
+        return self._card(model, data, step=step, is_best=True)
 
-        Raises:
-            InputError: there is none.
+    def _write_model(self, name: str, snapshot: Snapshot) -> None:
+        with files.new_folder(self.path / name) as work:
+            snapshot.write(work)
+
+    def _copy_model(self, source: Path, name: str, card: str) -> None:
+        """Makes model/ or best/ of the files of a model folder."""
+        with files.new_folder(self.path / name) as work:
+            for path in source.iterdir():
+                if path.name not in (OPTIMIZER, STATE):
+                    shutil.copyfile(path, work / path.name)
+            files.write_text(work / "README.md", card)
+
+    def _rotate(self, step: int, keep_last: int) -> None:
+        """Removes checkpoints of ours beyond the last `keep_last` up to the newest, `step`.
+
+        Later steps are of damaged checkpoints that a resumed run passed over.
         """
-        found = self.checkpoints()
-        if not found:
-            raise InputError(f"{self.path} holds no checkpoint yet; start again with --overwrite")
-        return found[-1]
+        if keep_last:
+            done = [path for number, path in self._numbered() if number <= step and _is_ours(path)]
+            for old in done[:-keep_last]:
+                files.remove_folder(old)
 
-    def load(
-        self, model: BertForPreTraining, optimizers: list[torch.optim.Optimizer]
-    ) -> TrainerState:
-        """Puts the newest checkpoint's weights and optimizer state back.
 
-        Raises:
-            InputError: there is none, or it is damaged.
-        """
-        newest = self.newest()
-        load_into(model, newest)
-        try:
-            load_optimizer_state(optimizers, model, load_tensors(newest / OPTIMIZER))
-            return TrainerState(**files.read_json(newest / STATE))
-        except (InputError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{error}; remove {newest} to resume from the checkpoint before it"
-            ) from error
+def _is_ours(path: Path) -> bool:
+    """Whether a folder was saved here as a checkpoint, damaged or not."""
+    return any((path / name).exists() for name in (STATE, OPTIMIZER))
+
+
+def _set_aside_foreign(path: Path) -> None:
+    """Renames what stands in a checkpoint's place and is none of ours."""
+    is_empty = path.is_dir() and not any(path.iterdir())
+    if path.exists() and not is_empty and not _is_ours(path):
+        number = 1
+        while (other := path.with_name(f"{path.name}.foreign-{number}")).exists():
+            number += 1
+        path.rename(other)
 
 
 def is_run_folder(path: Path) -> bool:

@@ -27,9 +27,10 @@ from bertpt.model.losses import loss_sums, pretraining_loss
 from bertpt.model.stored import find_model, read_config
 from bertpt.progress import Progress
 from bertpt.rng import torch_seed
-from bertpt.training.checkpoint import RunFolder, TrainerState
+from bertpt.training.checkpoint import RunFolder
 from bertpt.training.optimizer import learning_rates, make_optimizers, set_learning_rate
 from bertpt.training.schedule import make_budget, make_schedule
+from bertpt.training.seal import TrainerState
 from bertpt.training.signals import Signals
 from bertpt.training.step import StepResult, accumulate_gradients
 
@@ -62,16 +63,19 @@ def pretrain(
     Raises:
         BertptError: settings, data and output do not fit together, or the loss is not finite.
     """
-    run = RunFolder(out)
-    if not resume:
-        run.refuse_existing(overwrite=overwrite)
-    data = open_data(data_path, checked=run.checked_data())
-    trainer = Trainer(data, run, config, progress or Progress(), resume=resume)
-    if resume:
-        trainer.resume()
-    else:
-        trainer.start(overwrite=overwrite)
-    return trainer.train()
+    progress = progress or Progress()
+    with RunFolder(out) as run:
+        if resume:
+            run.reopen(progress.log)
+        else:
+            run.refuse_existing(overwrite=overwrite)
+        data = open_data(data_path, checked=run.checked_data())
+        trainer = Trainer(data, run, config, progress, resume=resume)
+        if resume:
+            trainer.resume()
+        else:
+            trainer.start(overwrite=overwrite)
+        return trainer.train()
 
 
 class Trainer:
@@ -100,7 +104,8 @@ class Trainer:
         )
         self.device = choose_device(config.device)
         self.precision = choose_precision(config.precision, self.device)
-        shape = read_config(run.newest()) if resume else self._shape()
+        self.checkpoint = run.newest(progress.log) if resume else None
+        shape = read_config(self.checkpoint.path) if self.checkpoint else self._shape()
         self.model = BertForPreTraining(shape).to(self.device)
         self.optimizers = make_optimizers(self.model, config)
         self.budget = make_budget(config, self.training.steps_per_epoch)
@@ -180,7 +185,8 @@ class Trainer:
     def resume(self) -> None:
         """Goes on from the newest checkpoint."""
         self.run.require_same_data(self.data)
-        state = self.run.load(self.model, self.optimizers)
+        assert self.checkpoint is not None
+        state = self.checkpoint.load(self.model, self.optimizers)
         self.begun_at = self.saved_step = state.step
         self.num_skipped = state.num_skipped
         started_with = self.run.settings()
@@ -231,9 +237,13 @@ class Trainer:
                 ends = done or budget.step == until
                 if ends or saves or signals.stop:
                     self._save()
+                if evaluates:
+                    self.run.save_best(self.model, self.data, step=budget.step)
                 if signals.stop:
                     self._leave(signals)
                 if ends:
+                    self.run.wait()
+                    self._tell_best()
                     return entry
                 if evaluates or saves:
                     budget.count_pause(time.monotonic() - started)
@@ -259,12 +269,15 @@ class Trainer:
         self.progress.log(f"{self.begun_at} steps are done and no more were asked for")
         *_, entry = ({"step": self.begun_at, "split": "train"}, *self.run.metrics())
         entry = self._evaluate() or entry
+        self.run.save_best(self.model, self.data, step=self.begun_at)
         self.run.save_newest(self.model, self.data, step=self.begun_at)
+        self._tell_best()
         return entry
 
     def _leave(self, signals: Signals) -> None:
         """Ends the process, or the run that it is in, as the signal would have done."""
         assert signals.stop is not None
+        self.run.wait()
         self.progress.log(
             f"{signals.stop.name}: step {self.budget.step} is saved in {self.run.path}; go on with "
             "--resume"
@@ -381,6 +394,15 @@ class Trainer:
             keep_last=self.config.keep_last,
         )
         self.saved_step = self.budget.step
+
+    def _tell_best(self) -> None:
+        """Says so where an earlier step was better than the last one."""
+        best = self.run.best
+        if best is not None and best["step"] != self.budget.step:
+            self.progress.log(
+                f"step {best['step']} had the lowest held-out loss, {best['loss']:.3f}: "
+                f"{self.run.path / 'best'}"
+            )
 
     def _log(self, result: StepResult, tokens_per_second: float) -> dict[str, Any]:
         entry = {

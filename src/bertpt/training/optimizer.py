@@ -139,10 +139,12 @@ def newton_schulz(
 
 
 def optimizer_state(optimizers: list[torch.optim.Optimizer], model: nn.Module) -> dict[str, Tensor]:
-    """The optimizers' state as named tensors: "bert.pooler.dense.bias/exp_avg" and so on."""
+    """A copy of the optimizers' state on the CPU: "bert.pooler.dense.bias/exp_avg" and so on."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     return {
-        f"{names[cast('nn.Parameter', parameter)]}/{key}": value.detach().cpu().contiguous()
+        f"{names[cast('nn.Parameter', parameter)]}/{key}": value.detach()
+        .to("cpu", copy=True)
+        .contiguous()
         for optimizer in optimizers
         for parameter, state in optimizer.state.items()
         for key, value in state.items()

@@ -54,8 +54,12 @@ def verify_resume(
     config = dataclasses.replace(config, log_every=1, eval_every=0, save_every=0)
     progress = progress or Progress()
     data = open_data(data_path)
-    with TemporaryDirectory(prefix="bertpt-") as folder:
-        whole = Trainer(data, RunFolder(Path(folder, "whole")), config, progress)
+    with (
+        TemporaryDirectory(prefix="bertpt-") as folder,
+        RunFolder(Path(folder, "whole")) as unbroken,
+        RunFolder(Path(folder, "halfway")) as run,
+    ):
+        whole = Trainer(data, unbroken, config, progress)
         if num_steps > whole.budget.num_steps:
             raise SettingError(
                 "verify_resume",
@@ -63,7 +67,6 @@ def verify_resume(
             )
         whole.start(overwrite=False)
         whole.train(until=num_steps)
-        run = RunFolder(Path(folder, "halfway"))
         first = Trainer(data, run, config, progress)
         first.start(overwrite=False)
         first.train(until=halfway)
