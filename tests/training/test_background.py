@@ -1,0 +1,54 @@
+"""One job at a time beside the caller; errors come back to whoever asks next."""
+
+import threading
+
+import pytest
+
+from bertpt.training.background import Background
+
+SECONDS = 30  # after which a test that hangs gives up
+
+
+def failing():
+    raise OSError("full")
+
+
+def test_the_caller_goes_on_while_a_job_runs():
+    background, go, done = Background(), threading.Event(), []
+
+    def job():
+        go.wait(SECONDS)
+        done.append("job")
+
+    background.start(job)
+    done.append("caller")
+    go.set()
+    background.wait()
+    assert done == ["caller", "job"]
+
+
+def test_the_next_job_begins_after_the_one_before():
+    background, done = Background(), []
+    for number in range(20):
+        background.start(lambda n=number: done.append(n))
+        assert done[:number] == list(range(number))
+    background.wait()
+    assert done == list(range(20))
+
+
+@pytest.mark.parametrize("ask", [Background.wait, lambda b: b.start(lambda: None)])
+def test_an_error_is_raised_once_by_who_asks_next(ask):
+    background = Background()
+    background.start(failing)
+    with pytest.raises(OSError, match="full"):
+        ask(background)
+    background.wait()
+    background.check()
+
+
+def test_check_does_not_wait():
+    background, go = Background(), threading.Event()
+    background.start(lambda: go.wait(SECONDS))
+    background.check()
+    go.set()
+    background.wait()
