@@ -85,24 +85,34 @@ def parts(model, optimizers, folder: Path) -> dict[str, float]:
 
 def measure(size: str, options, folder: Path, data: DataFolder) -> None:
     config, model, optimizers = trained(size, options.device)
+    tokens = torch.randint(6, VOCAB_SIZE, (8, 128), device=options.device)
+
+    def train() -> None:
+        """Some forward and backward passes, longer than a save."""
+        for _ in range(options.passes):
+            model(tokens).prediction_logits.sum().backward()
+            model.zero_grad(set_to_none=True)
+
     with RunFolder(folder / size) as run:
         run.create(config, data, overwrite=False)
+        steps = iter(range(1_000_000))
+
+        def save() -> None:
+            state = TrainerState(step=next(steps), elapsed_seconds=0.0)
+            run.save(state, model, optimizers, data, keep_last=1)
+
         times: dict[str, list[float]] = {}
         for number in range(options.repeats + 1):
-            state = TrainerState(step=number, elapsed_seconds=0.0)
+            alone = seconds(train)
+            pause = seconds(save)
+            beside = pause + seconds(train) + seconds(run.wait)
+            at_once = seconds(save) + seconds(run.wait)
             one = {
-                "pause of a save beside training": seconds(
-                    lambda s=state: run.save(s, model, optimizers, data, keep_last=1)
-                )
+                "pause of a save at once": at_once,
+                "pause of a save beside training": pause,
+                "what it costs training in all": beside - alone,
+                **parts(model, optimizers, folder),
             }
-            one["the rest of it, beside training"] = seconds(run.wait)
-            one["pause of a save at once"] = seconds(
-                lambda s=state: (
-                    run.save(s, model, optimizers, data, keep_last=1),
-                    run.wait(),
-                )
-            )
-            one.update(parts(model, optimizers, folder))
             if number:  # the first warms up
                 for name, value in one.items():
                     times.setdefault(name, []).append(value)
@@ -119,6 +129,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", nargs="+", default=["small", "base"], choices=MODEL_SIZES)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--passes", type=int, default=3, help="of 8 sequences of 128 tokens")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--where", help="a folder on the disk to measure")
     options = parser.parse_args()

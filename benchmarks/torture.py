@@ -57,12 +57,13 @@ def call(*words: object) -> int:
 def fork(job: Callable[[], int], log: Path) -> int:
     """Starts a job in a child whose output goes to a file; gives its process id."""
     sys.stdout.flush()
+    log.write_bytes(b"")
     process = os.fork()
     if process:
         return process
     status = 70
     try:
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         status = job()
@@ -242,7 +243,7 @@ def corrupt_and_resume(data: Path, folder: Path, number: int, rng: random.Random
     words = ["pretrain", data, "--out", source, *RUN.split(), "--steps", LENGTH]
     finish(lambda: call(*words), log)
     shutil.copytree(source, longer)
-    more = ["--resume", "--steps", LENGTH + 2]
+    more = ["--resume", "--steps", LENGTH + 1]
     finish(lambda: call("pretrain", data, "--out", longer, *more), log)
     result = folder / "result.json"
 

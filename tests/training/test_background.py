@@ -1,5 +1,6 @@
 """One job at a time beside the caller; errors come back to whoever asks next."""
 
+import signal
 import threading
 
 import pytest
@@ -44,6 +45,25 @@ def test_an_error_is_raised_once_by_who_asks_next(ask):
         ask(background)
     background.wait()
     background.check()
+
+
+def test_ctrl_c_while_waiting_ends_neither_the_job_nor_the_next_wait():
+    background, go, done = Background(), threading.Event(), []
+
+    def job():
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        go.wait(SECONDS)
+        done.append("job")
+
+    def start_and_wait():
+        background.start(job)
+        background.wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        start_and_wait()
+    go.set()
+    background.wait()
+    assert done == ["job"]
 
 
 def test_check_does_not_wait():
