@@ -1,6 +1,5 @@
 """Files and folders that are either complete or not there."""
 
-import fcntl
 import hashlib
 import json
 import os
@@ -14,6 +13,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from bertpt.errors import InputError, OutputError
+
+try:
+    import fcntl
+except ImportError:  # Windows, which locks in another way
+    fcntl = None  # type: ignore[assignment]
 
 # What is on its way to NAME, or stepped aside for it.
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<kind>tmp|old)-([0-9a-f]{8}|[0-9]+)")
@@ -163,6 +167,8 @@ def _open_locked(path: Path) -> IO[str]:
             file = path.open("a+", encoding="utf-8", errors="replace")
         except OSError as error:
             raise OutputError(f"cannot write {path}: {error.strerror}") from error
+        if fcntl is None:
+            return file
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (PermissionError, BlockingIOError):

@@ -617,7 +617,7 @@ def test_bad_batches_may_be_skipped_and_count_as_steps(data, tmp_path, monkeypat
     skipped = [entry for entry in metrics(tmp_path / "run") if "not_taken" in entry]
     assert [entry["step"] for entry in skipped] == [2, 4]
     assert all(entry["loss"] is entry["nsp_loss"] is None for entry in skipped)
-    newest = RunFolder(tmp_path / "run").newest()
+    newest = RunFolder(tmp_path / "run").newest().path
     assert newest.name == "step-5"
     assert all(tensor.isfinite().all() for tensor in weights(newest).values())
 

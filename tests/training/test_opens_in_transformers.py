@@ -12,7 +12,7 @@ from bertpt.data import tokenizer
 from bertpt.model.bert import BertForPreTraining
 from bertpt_cli.main import app
 
-PLACES = ("model", "checkpoints/step-2", "checkpoints/step-3")
+PLACES = ("model", "best", "checkpoints/step-2", "checkpoints/step-3")
 POSITIONS = 37
 # Each class, and what a pretrained model cannot have for it.
 CLASSES = {

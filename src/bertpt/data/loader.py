@@ -1,7 +1,8 @@
 """The examples of one step after another, prepared ahead in other processes if so wished."""
 
 import signal
-from collections.abc import Generator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -12,10 +13,11 @@ from bertpt.data.example import Example
 from bertpt.errors import BertptError
 
 
+@contextmanager
 def load(
     training: TrainingExamples, step: int, *, workers: int
-) -> Generator[list[Example], None, None]:
-    """What each step from `step` on trains on, without end; close it to end the processes.
+) -> Iterator[Iterator[list[Example]]]:
+    """Gives what each step from `step` on trains on, without end, for as long as the block runs.
 
     Args:
         training: a pure function of the step, so it does not matter which process asks it.
@@ -23,10 +25,10 @@ def load(
         workers: processes, started anew since threads may be running; 0 for none.
 
     Raises:
-        BertptError: one of the processes died.
+        BertptError: one of the processes died; it is raised wherever the block is.
     """
     if workers == 0:
-        yield from map(training.__getitem__, count(step))
+        yield map(training.__getitem__, count(step))
         return
     loader: DataLoader[Any] = DataLoader(
         training,  # type: ignore[arg-type]  # all it must have is __getitem__
@@ -37,8 +39,9 @@ def load(
         worker_init_fn=_ignore_interrupts,
         multiprocessing_context="spawn",
     )
+    steps = (examples for examples in loader)  # which ends the processes when it is closed
     try:
-        yield from loader
+        yield steps
     except RuntimeError as error:  # torch has no class of its own for it
         if "DataLoader worker" not in str(error):
             raise
@@ -46,6 +49,8 @@ def load(
             "a process that prepares examples died, perhaps because memory ran out; the last "
             "checkpoint is good, and --loader-workers 0 does without"
         ) from error
+    finally:
+        steps.close()
 
 
 def _as_it_is(examples: list[Example]) -> list[Example]:

@@ -4,7 +4,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -223,7 +222,7 @@ class Trainer:
             return self._end_again()
         with (
             Signals() as signals,
-            closing(load(self.training, budget.step, workers=config.loader_workers)) as batches,
+            load(self.training, budget.step, workers=config.loader_workers) as batches,
             self._bar() as bar,
         ):
             while True:
