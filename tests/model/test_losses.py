@@ -141,6 +141,8 @@ def test_no_target_and_no_pair_gives_a_loss_of_zero_to_train_on(model):
     loss = pretraining_loss(sums, num_targets=0, num_pairs=0)
     assert loss.item() == 0.0
     assert sums.num_pairs == 0
+    loss.backward()
+    assert model.cls.predictions.decoder.weight.grad.abs().max() == 0
 
 
 @pytest.mark.parametrize("label", [0, 1])

@@ -53,7 +53,8 @@ def loss_sums(
 
 def pretraining_loss(sums: LossSums, *, num_targets: int, num_pairs: int) -> Tensor:
     """The share of a micro-batch in the loss of an optimizer step with these counts."""
-    zero = torch.zeros_like(sums.mlm)
-    mlm = sums.mlm / num_targets if num_targets else zero
-    nsp = sums.nsp / num_pairs if num_pairs else zero
+    # Without targets the sum is 0, and a loss with a gradient all the same; the NSP head of a
+    # model that sees no pairs is left alone.
+    mlm = sums.mlm / max(1, num_targets)
+    nsp = sums.nsp / num_pairs if num_pairs else torch.zeros_like(sums.mlm)
     return mlm + nsp
