@@ -15,6 +15,7 @@ from bertpt import files
 from bertpt.config import BertConfig
 from bertpt.errors import InputError, OutputError
 from bertpt.model.initialization import make_published
+from bertpt.model.sharded import assign, whole
 from bertpt.model.stored import (
     WEIGHTS,
     declared_classes,
@@ -138,10 +139,14 @@ class FolderModule(nn.Module):
         """
         write_folder(path, type(self).__name__, self.config, self.weights())
 
-    def weights(self) -> dict[str, Tensor]:
-        """A copy of every parameter, on the CPU; a tied one has one name, and is there once."""
+    def weights(self, *, device: str = "cpu") -> dict[str, Tensor]:
+        """A copy of every parameter, on the CPU; a tied one has one name, and is there once.
+
+        Each is whole; where the model is sharded, all processes must ask at once, though some may
+        have no use for the answer (`device` "meta").
+        """
         return {
-            name: parameter.detach().to("cpu", copy=True).contiguous()
+            name: whole(parameter.detach()).to(device, copy=True).contiguous()
             for name, parameter in self.named_parameters()
         }
 
@@ -243,9 +248,8 @@ def load_into(
             f"{folder} cannot be loaded as its config.json says: {'; '.join(problems)}"
         )
 
-    with torch.no_grad():
-        for name in loaded:
-            parameters[name].copy_(stored[name])
+    for name in loaded:
+        assign(parameters[name], stored[name])
     make_published(
         [(name, parameter) for name, parameter in parameters.items() if name in new],
         model.config.initializer_range,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
+from bertpt.model.sharded import assign
+
 if TYPE_CHECKING:
     from bertpt.model.bert import BertForPreTraining, BertLayer
 
@@ -39,7 +41,7 @@ def make_published(
         if parameter.ndim >= 2:
             drawn = torch.empty(parameter.shape)
             nn.init.trunc_normal_(drawn, std=std, a=-2 * std, b=2 * std, generator=generator)
-            parameter.copy_(drawn)
+            assign(parameter, drawn)
         else:
             parameter.fill_(1.0 if name.endswith("LayerNorm.weight") else 0.0)
 
@@ -54,23 +56,24 @@ def make_mimetic(model: "BertForPreTraining", generator: torch.Generator) -> Non
     sinusoids of Vaswani et al. (2017), so heads can tell distances at once.
     """
     positions = model.bert.embeddings.position_embeddings.weight
-    positions.copy_(sinusoids(*positions.shape, std=POSITION_STD))
+    assign(positions, sinusoids(*positions.shape, std=POSITION_STD))
     for module in model.bert.encoder.layer:
         layer = cast("BertLayer", module)
         attention = layer.attention.self
         head_size = model.config.hidden_size // model.config.num_attention_heads
-        for start in range(0, model.config.hidden_size, head_size):
-            head = slice(start, start + head_size)
-            # (W_q^T W_k of a head) is the best approximation of rank D to 0.7 Z + 0.7 I
-            left, right = _halves(0.7, 0.7, model.config.hidden_size, head_size, generator)
-            attention.query.weight[head] = left.T
-            attention.key.weight[head] = right
+        # (W_q^T W_k of a head) is the best approximation of rank D to 0.7 Z + 0.7 I
+        heads = [
+            _halves(0.7, 0.7, model.config.hidden_size, head_size, generator)
+            for _ in range(model.config.num_attention_heads)
+        ]
+        assign(attention.query.weight, torch.cat([left.T for left, _ in heads]))
+        assign(attention.key.weight, torch.cat([right for _, right in heads]))
         # W_o W_v = 0.4 Z - 0.4 I
         left, right = _halves(
             0.4, -0.4, model.config.hidden_size, model.config.hidden_size, generator
         )
-        layer.attention.output.dense.weight.copy_(left)
-        attention.value.weight.copy_(right)
+        assign(layer.attention.output.dense.weight, left)
+        assign(attention.value.weight, right)
 
 
 def _halves(

@@ -3,13 +3,14 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from bertpt.config import PretrainConfig
 from bertpt.device import has_bfloat16
+from bertpt.model.sharded import is_sharded, sharded_like, whole
 
 
 def make_optimizers(model: nn.Module, config: PretrainConfig) -> list[torch.optim.Optimizer]:
@@ -31,10 +32,8 @@ def make_optimizers(model: nn.Module, config: PretrainConfig) -> list[torch.opti
     rest = torch.optim.AdamW(adamw, lr=config.learning_rate, eps=1e-6, fused=True)
     optimizers: list[torch.optim.Optimizer] = [rest]
     if groups["encoder matrices"]:
-        device = groups["encoder matrices"][0].device
-        kind = torch.optim.Muon if has_bfloat16(device) else Float32Muon
         optimizers.append(
-            kind(
+            _kind_of_muon(groups["encoder matrices"][0])(
                 groups["encoder matrices"],
                 lr=config.muon_learning_rate,
                 weight_decay=config.weight_decay,
@@ -78,6 +77,12 @@ def _all_groups(optimizers: list[torch.optim.Optimizer]) -> Iterator[dict[str, A
         yield from optimizer.param_groups
 
 
+def _kind_of_muon(matrix: Tensor) -> type[torch.optim.Muon]:
+    if not has_bfloat16(matrix.device):
+        return Float32Muon
+    return ShardedMuon if is_sharded(matrix) else torch.optim.Muon
+
+
 class Float32Muon(torch.optim.Muon):
     """torch.optim.Muon with its Newton-Schulz iteration in float32.
 
@@ -85,14 +90,19 @@ class Float32Muon(torch.optim.Muon):
     step of it takes longer than the rest of the training step many times over
     (benchmarks/muon.py). Matrices of one shape are iterated together. State and settings are
     those of torch.optim.Muon, `nesterov` and `adjust_lr_fn` at their defaults.
+
+    Sharded matrices are put together one at a time, for what each process holds of one says nothing
+    about its singular values.
     """
+
+    dtype: ClassVar[torch.dtype] = torch.float32  # of the iteration
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
         """Takes one step; no closure is called."""
         for group in self.param_groups:
-            updates: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
-            for parameter in group["params"]:
+            updates: dict[object, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+            for number, parameter in enumerate(group["params"]):
                 if parameter.grad is None:
                     continue
                 momentum = self.state[parameter].setdefault(
@@ -100,18 +110,30 @@ class Float32Muon(torch.optim.Muon):
                 )
                 momentum.lerp_(parameter.grad, 1 - group["momentum"])
                 update = parameter.grad.lerp(momentum, group["momentum"])
-                updates[parameter.shape].append((parameter, update))
-            for (rows, columns), members in updates.items():
+                together = number if is_sharded(parameter) else parameter.shape
+                updates[together].append((parameter, update))
+            for members in updates.values():
                 orthogonal = newton_schulz(
-                    torch.stack([update for _, update in members]),
+                    torch.stack([whole(update) for _, update in members]).to(self.dtype),
                     coefficients=group["ns_coefficients"],
                     steps=group["ns_steps"],
                     eps=group["eps"],
                 )
+                rows, columns = members[0][0].shape
                 learning_rate = group["lr"] * math.sqrt(max(1, rows / columns))
                 for (parameter, _), update in zip(members, orthogonal, strict=True):
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                    parameter.add_(update, alpha=-learning_rate)
+                    parameter.add_(sharded_like(update, parameter), alpha=-learning_rate)
+
+
+class ShardedMuon(Float32Muon):
+    """The same in torch.optim.Muon's number format.
+
+    torch.optim.Muon takes sharded matrices, too, but its products send them around in every
+    iteration; here each travels once.
+    """
+
+    dtype = torch.bfloat16
 
 
 def newton_schulz(
@@ -138,12 +160,19 @@ def newton_schulz(
 # ---------------------------------------------------------------------------------- state to save
 
 
-def optimizer_state(optimizers: list[torch.optim.Optimizer], model: nn.Module) -> dict[str, Tensor]:
-    """A copy of the optimizers' state on the CPU: "bert.pooler.dense.bias/exp_avg" and so on."""
+def optimizer_state(
+    optimizers: list[torch.optim.Optimizer], model: nn.Module, *, device: str = "cpu"
+) -> dict[str, Tensor]:
+    """A copy of the optimizers' state on the CPU: "bert.pooler.dense.bias/exp_avg" and so on.
+
+    Each tensor is whole; where the model is sharded, all processes must ask at once, though some
+    may have no use for the answer (`device` "meta").
+    """
     names = {parameter: name for name, parameter in model.named_parameters()}
     return {
-        f"{names[cast('nn.Parameter', parameter)]}/{key}": value.detach()
-        .to("cpu", copy=True)
+        f"{names[cast('nn.Parameter', parameter)]}/{key}": whole(value)
+        .detach()
+        .to(device, copy=True)
         .contiguous()
         for optimizer in optimizers
         for parameter, state in optimizer.state.items()
@@ -164,4 +193,8 @@ def load_optimizer_state(
         device = (
             value.device if value.ndim == 0 and parameter.device.type == "cpu" else parameter.device
         )
-        owner[parameter].state[parameter][key] = value.to(device)
+        state = value.to(device)
+        # What is as large as the parameter lies as the parameter does.
+        owner[parameter].state[parameter][key] = (
+            sharded_like(state, parameter) if state.shape == parameter.shape else state
+        )
