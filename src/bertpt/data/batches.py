@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertpt.data.example import Example, evenly_spaced
+from bertpt.data.example import FILLER, Example, evenly_spaced
 from bertpt.rng import Order, generator
 
 if TYPE_CHECKING:  # who makes batches of other examples need not wait for `datasets`
@@ -86,21 +86,31 @@ class TrainingExamples:
         batch_size: examples in a step.
         seed: of the order and the masks.
         masking: draws fresh masks each epoch; `None` keeps the stored ones.
+        rank: which of the processes that train together this one is.
+        num_ranks: how many they are; they share the examples of each step.
     """
 
     def __init__(
-        self, examples: "Examples", *, batch_size: int, seed: int, masking: "Masking | None"
+        self,
+        examples: "Examples",
+        *,
+        batch_size: int,
+        seed: int,
+        masking: "Masking | None",
+        rank: int = 0,
+        num_ranks: int = 1,
     ) -> None:
         self._examples = examples
         self._batch_size = batch_size
         self._seed = seed
         self._masking = masking
+        self._rank, self._num_ranks = rank, num_ranks
         self.steps_per_epoch = -(-len(examples) // batch_size)
         self._drawn: tuple[int, int] | None = None  # epoch and block of the rows in memory
         self._rows = np.zeros(0, dtype=np.int64)
 
     def rows(self, step: int) -> np.ndarray:
-        """The rows of a step (counted from 0)."""
+        """The rows of a step (counted from 0), those of all ranks."""
         epoch, position = divmod(step, self.steps_per_epoch)
         block, number = divmod(position, STEPS_AT_ONCE)
         if self._drawn != (epoch, block):
@@ -117,10 +127,10 @@ class TrainingExamples:
         return order[np.arange(first, last)]
 
     def __getitem__(self, step: int) -> list[Example]:
-        """The examples of a step (counted from 0), masks drawn."""
-        rows = self.rows(step)
-        examples = self._examples.take(rows)
-        if self._masking is None:
+        """This rank's examples of a step (counted from 0), masks drawn; perhaps none."""
+        rows = np.array_split(self.rows(step), self._num_ranks)[self._rank]
+        examples = self._examples.take(rows) if len(rows) else []
+        if self._masking is None or not examples:
             return examples
         epoch = step // self.steps_per_epoch
         draws = [
@@ -152,9 +162,20 @@ def _remasked(
 
 
 def in_order(
-    examples: "Examples", *, batch_size: int, pad_id: int, at_most: int = 0
+    examples: "Examples",
+    *,
+    batch_size: int,
+    pad_id: int,
+    at_most: int = 0,
+    rank: int = 0,
+    num_ranks: int = 1,
 ) -> Iterator[Batch]:
-    """Batches with the stored masks: all examples, or `at_most` of them, evenly spaced."""
+    """Batches with the stored masks: all examples, or `at_most` of them, evenly spaced.
+
+    Of several ranks, each gets a batch in turn, and all get as many: a last one may hold `FILLER`.
+    """
     rows = evenly_spaced(len(examples), at_most or len(examples))
-    for start in range(0, len(rows), batch_size):
-        yield collate(examples.take(rows[start : start + batch_size]), pad_id=pad_id)
+    for first in range(0, len(rows), batch_size * num_ranks):
+        start = first + rank * batch_size
+        own = rows[start : start + batch_size]
+        yield collate(examples.take(own) if own else [FILLER], pad_id=pad_id)

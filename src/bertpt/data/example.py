@@ -25,6 +25,12 @@ class Example(NamedTuple):
     masked_input_ids: np.ndarray
 
 
+_NOTHING = np.zeros(0, np.int64)
+# One token and nothing to predict, so it adds nothing to a loss, a gradient or a count. A process
+# that has no example runs this where all processes must make the same number of passes.
+FILLER = Example(np.zeros(1, np.int64), 1, -100, _NOTHING, _NOTHING)
+
+
 @dataclass(frozen=True)
 class Rows:
     """Examples by column, as a shard has them: lists lie one after another, beside their lengths.

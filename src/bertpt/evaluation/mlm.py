@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +92,25 @@ def _without_pairs(batch: Batch) -> Batch:
 
 @torch.no_grad()
 def evaluate(
-    model: BertForPreTraining, batches: Iterable[Batch], *, mask_id: int, precision: torch.dtype
+    model: BertForPreTraining,
+    batches: Iterable[Batch],
+    *,
+    mask_id: int,
+    precision: torch.dtype,
+    add_up: Callable[[list[float]], list[float]] = list,
 ) -> dict[str, Any]:
     """Losses and accuracies over all targets and pairs of some batches.
 
     Every mean is a sum over targets (or pairs) divided by their number, so it does not depend on
     how they are batched. The model is left in the mode it was in.
+
+    Args:
+        model: what to evaluate.
+        batches: of examples; `FILLER` does not count.
+        mask_id: id of [MASK].
+        precision: of the matrix products.
+        add_up: from these sums to those of all processes that share the batches; each of them has
+            one batch at least.
 
     Returns:
         loss (mlm_loss + nsp_loss), mlm_loss (nats a target), mlm_perplexity (its exponential),
@@ -115,6 +128,7 @@ def evaluate(
             output = model(*on_device.inputs)
         total.update(_tally(output, on_device, mask_id))
     model.train(was_training)
+    total = Counter(dict(zip(total, add_up(list(total.values())), strict=True)))
     mlm_loss = _mean(total["mlm_loss"], total["targets"])
     nsp_loss = _mean(total["nsp_loss"], total["pairs"])
     return {
@@ -145,7 +159,7 @@ def _tally(output: BertOutput, batch: Batch, mask_id: int) -> dict[str, Any]:
     right = best[:, 0] == labels
     nsp_logits, nsp_labels = output.seq_relationship_logits.float(), batch.next_sentence_labels
     tally: dict[str, Any] = {
-        "examples": len(batch.lengths),
+        "examples": int((batch.lengths > 1).sum()),  # a filler is none
         "targets": len(labels),
         "pairs": int((nsp_labels != NO_LABEL).sum()),
         "mlm_loss": F.cross_entropy(logits, labels, reduction="none").double().sum().item(),
