@@ -1,5 +1,6 @@
 """`bertpt pretrain`."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,27 +75,38 @@ def pretrain(
     fill-mask. RUN/best is another, of the lowest held-out loss. RUN/metrics.jsonl has the losses
     of every logged step.
     """
+    # Read when torch is imported: its warning of a lost connection takes 40 lines.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
     from bertpt.progress import Progress
     from bertpt.training import loop
     from bertpt.training.checkpoint import resumed_config
+    from bertpt.training.distributed import find_place, join
 
     if resume and overwrite:
         raise SettingError("resume", "and --overwrite exclude each other")
     if verify_resume is not None:
         if resume:
             raise SettingError("verify_resume", "and --resume exclude each other")
+        if find_place(os.environ) is not None:
+            raise SettingError("verify_resume", "is for one process; start it without torchrun")
         _verify(data, config, verify_resume, json=json, progress=Progress(quiet=quiet))
         return
     if out is None:
         raise MissingOption("--out")
-    result = loop.pretrain(
-        data,
-        out,
-        config=config if not resume else resumed_config(out, given(context, PretrainConfig)),
-        resume=resume,
-        overwrite=overwrite,
-        progress=Progress(quiet=quiet),
-    )
+    config = config if not resume else resumed_config(out, given(context, PretrainConfig))
+    with join(config) as ranks:
+        result = loop.pretrain(
+            data,
+            out,
+            config=config,
+            resume=resume,
+            overwrite=overwrite,
+            progress=Progress(quiet=quiet),
+            ranks=ranks,
+        )
+    if not ranks.is_first:
+        return
     if json:
         print_json({"out": printable(out), **result})
         return

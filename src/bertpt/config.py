@@ -452,12 +452,23 @@ class PretrainConfig(Settings):
         "the clock. The step under way, a last evaluation and a save follow.",
         above=0,
     )
-    batch_size: int = setting(32, "Examples in an optimizer step.", at_least=1)
+    batch_size: int = setting(
+        32, "Examples in an optimizer step, over all processes together.", at_least=1
+    )
     micro_batch_size: int | None = setting(
         None,
-        "Examples in one forward pass; smaller needs less memory and, dropout apart, gives the "
-        "same result (default: the batch size).",
+        "Examples in one forward pass of a process; smaller needs less memory and, dropout apart, "
+        "gives the same result (default: all that it has of the batch).",
         at_least=1,
+    )
+    sharding: str = setting(
+        "none",
+        "What processes that train together hold: the whole model each (none), or a part of its "
+        "weights, gradients and optimizer state (full), for models that do not fit.",
+        choices=("none", "full"),
+    )
+    distributed_timeout_minutes: float = setting(
+        10.0, "How long processes that train together wait for one another.", above=0
     )
     masking: str = setting(
         "fresh",

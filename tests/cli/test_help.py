@@ -30,8 +30,8 @@ RELIED_ON = {
     "pretrain": (
         "--out --model --recipe --init --steps --epochs --max-minutes --batch-size "
         "--micro-batch-size --learning-rate --warmup --schedule --decay --weight-decay --dropout "
-        "--optimizer --device --precision --masking --save-every --eval-every --keep-last "
-        "--resume --seed --overwrite --quiet"
+        "--optimizer --device --precision --sharding --distributed-timeout-minutes --masking "
+        "--save-every --eval-every --keep-last --resume --seed --overwrite --quiet"
     ),
     "eval-mlm": "--split --batch-size --device --precision --quiet",
     "fill-mask": "--top-k --joint --mask-word --device --quiet",

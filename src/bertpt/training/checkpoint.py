@@ -7,7 +7,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -41,11 +41,12 @@ CHECKPOINT = re.compile(r"step-(0|[1-9][0-9]*)")
 PARTS = ("config.json", CHECKED, "metrics.jsonl", "model", "best")
 
 # What may change when a run is resumed: how long it runs, what it tells and keeps, and what a
-# different machine may ask for. The last three change how sums are rounded.
+# different machine may ask for. The last line changes how sums are rounded.
 CHANGEABLE = {
     *("steps", "epochs", "max_minutes", "eval_every", "eval_examples", "save_every"),
-    *("keep_last", "log_every", "micro_batch_size", "device", "precision", "loader_workers"),
-    *("skip_bad_batches",),
+    *("keep_last", "log_every", "loader_workers", "skip_bad_batches"),
+    *("distributed_timeout_minutes",),
+    *("micro_batch_size", "sharding", "device", "precision"),
 }
 
 
@@ -94,6 +95,8 @@ class RunFolder:
     Checkpoints, model/ and best/ are written beside training, one save at a time: `wait` waits for
     the one under way, and so does leaving a `with` block.
     """
+
+    _keeper = "cpu"  # the device that copies are kept on
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -246,11 +249,15 @@ class RunFolder:
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in entry.items()
         }
+        self._append(finite)
+        self._take_note(finite)
+
+    def _append(self, entry: Mapping[str, Any]) -> None:
         try:
             with self._metrics.open("ab") as file:
                 before = file.tell()
                 try:
-                    file.write(f"{json.dumps(finite)}\n".encode())
+                    file.write(f"{json.dumps(entry)}\n".encode())
                     file.flush()
                 except OSError:
                     os.truncate(self._metrics, before)
@@ -258,7 +265,6 @@ class RunFolder:
         except OSError as error:
             problem = files.problem(error)
             raise OutputError(f"cannot write {self._metrics}: {problem}") from error
-        self._take_note(finite)
 
     def _take_note(self, entry: Mapping[str, Any]) -> None:
         if entry["split"] != "valid":
@@ -282,9 +288,12 @@ class RunFolder:
     def forget_metrics_after(self, step: int) -> None:
         """Drops the lines of steps that a resumed run will take again."""
         kept = [entry for entry in self.metrics() if entry["step"] <= step]
-        files.write_text(self._metrics, "".join(json.dumps(entry) + "\n" for entry in kept))
+        self._rewrite(kept)
         for entry in kept:
             self._take_note(entry)
+
+    def _rewrite(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        files.write_text(self._metrics, "".join(json.dumps(entry) + "\n" for entry in entries))
 
     # -------------------------------------------------------------------------------- checkpoints
 
@@ -344,7 +353,7 @@ class RunFolder:
         """
         self.wait()  # before there are two copies
         snapshot = self._snapshot(model, data, step=state.step)
-        optimizer = optimizer_state(optimizers, model)
+        optimizer = optimizer_state(optimizers, model, device=self._keeper)
         best_card = self._best_card(model, data, step=state.step)
 
         def write() -> None:
@@ -359,7 +368,7 @@ class RunFolder:
             self._copy_model(target, "model", snapshot.card)
             self._rotate(state.step, keep_last)
 
-        self._background.start(write)
+        self._beside(write)
 
     def save_best(self, model: BertForPreTraining, data: AnyData, *, step: int) -> None:
         """Writes best/ beside training, where this step's evaluation was the best so far.
@@ -371,7 +380,7 @@ class RunFolder:
         if card is not None:
             self.wait()
             snapshot = dataclasses.replace(self._snapshot(model, data, step=step), card=card)
-            self._background.start(lambda: self._write_model("best", snapshot))
+            self._beside(lambda: self._write_model("best", snapshot))
 
     def save_newest(self, model: BertForPreTraining, data: AnyData, *, step: int) -> None:
         """Writes model/, which has made `step` steps, and waits for it."""
@@ -386,9 +395,12 @@ class RunFolder:
         """
         self._background.wait()
 
+    def _beside(self, job: Callable[[], object]) -> None:
+        self._background.start(job)
+
     def _snapshot(self, model: BertForPreTraining, data: AnyData, *, step: int) -> Snapshot:
         return Snapshot(
-            weights=model.weights(),
+            weights=model.weights(device=self._keeper),
             config=model.config,
             tokenizer=data.tokenizer,
             card=self._card(model, data, step=step, is_best=False),
@@ -448,6 +460,37 @@ def _set_aside_foreign(path: Path) -> None:
         while (other := path.with_name(f"{path.name}.foreign-{number}")).exists():
             number += 1
         path.rename(other)
+
+
+class ReadOnlyRun(RunFolder):
+    """A RUN folder as every rank but the first has it: it decides the same, and writes nothing.
+
+    So it takes part where rank 0 puts a sharded model together.
+    """
+
+    _keeper = "meta"
+
+    def refuse_existing(self, *, overwrite: bool) -> None:
+        """Leaves that to rank 0, which may have made the folder by now; so do all below."""
+
+    def create(self, config: PretrainConfig, data: AnyData, *, overwrite: bool) -> None: ...
+
+    def reopen(self, tell: Callable[[str], None]) -> None: ...
+
+    def update_settings(self, config: PretrainConfig) -> None: ...
+
+    def note_checked_data(self, data: AnyData) -> None: ...
+
+    def _append(self, entry: Mapping[str, Any]) -> None: ...
+
+    def _rewrite(self, entries: Iterable[Mapping[str, Any]]) -> None: ...
+
+    def _beside(self, job: Callable[[], object]) -> None: ...
+
+    def _write_model(self, name: str, snapshot: Snapshot) -> None: ...
+
+    def _card(self, *_: Any, **__: Any) -> str:
+        return ""
 
 
 def is_run_folder(path: Path) -> bool:

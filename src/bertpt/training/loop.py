@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from bertpt.config import BertConfig, PretrainConfig
 from bertpt.data.batches import Batch, TrainingExamples, collate, in_order
-from bertpt.data.example import Example
+from bertpt.data.example import FILLER, Example
 from bertpt.data.folders import AnyData, open_data
 from bertpt.data.loader import load
-from bertpt.device import autocast, choose_device, choose_precision
+from bertpt.device import autocast, choose_precision
 from bertpt.errors import BertptError, InputError
 from bertpt.evaluation.fit import require_rows, require_same_tokenizer, require_sequences
 from bertpt.evaluation.mlm import evaluate
@@ -23,10 +24,12 @@ from bertpt.model.bert import BertForPreTraining
 from bertpt.model.folder import load_into
 from bertpt.model.initialization import initialize
 from bertpt.model.losses import loss_sums, pretraining_loss
+from bertpt.model.sharded import own_part, whole
 from bertpt.model.stored import find_model, read_config
 from bertpt.progress import Progress
 from bertpt.rng import torch_seed
-from bertpt.training.checkpoint import RunFolder
+from bertpt.training.checkpoint import ReadOnlyRun, RunFolder
+from bertpt.training.distributed import ALONE, Ranks
 from bertpt.training.optimizer import learning_rates, make_optimizers, set_learning_rate
 from bertpt.training.schedule import make_budget, make_schedule
 from bertpt.training.seal import TrainerState
@@ -45,6 +48,7 @@ def pretrain(
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """Trains a BERT on MLM and NSP, from scratch or from the weights of another.
 
@@ -55,6 +59,8 @@ def pretrain(
         resume: go on from the newest checkpoint in `out`.
         overwrite: replace a RUN folder that stands at `out`.
         progress: where to tell how far it is.
+        ranks: the processes that train together, as `bertpt.training.distributed.join` gives them;
+            the first of them tells and writes for all.
 
     Returns:
         The last line of metrics.jsonl: step and losses, of held-out examples where there are some.
@@ -62,14 +68,15 @@ def pretrain(
     Raises:
         BertptError: settings, data and output do not fit together, or the loss is not finite.
     """
-    progress = progress or Progress()
-    with RunFolder(out) as run:
+    progress = (progress or Progress()) if ranks.is_first else Progress()
+    with (RunFolder if ranks.is_first else ReadOnlyRun)(out) as run:
         if resume:
             run.reopen(progress.log)
+            ranks.barrier()  # for all to see the same checkpoints
         else:
             run.refuse_existing(overwrite=overwrite)
         data = open_data(data_path, checked=run.checked_data())
-        trainer = Trainer(data, run, config, progress, resume=resume)
+        trainer = Trainer(data, run, config, progress, resume=resume, ranks=ranks)
         if resume:
             trainer.resume()
         else:
@@ -88,8 +95,9 @@ class Trainer:
         progress: Progress,
         *,
         resume: bool = False,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.data, self.run, self.progress = data, run, progress
+        self.data, self.run, self.progress, self.ranks = data, run, progress, ranks
         self.config = config = config.resolve()
         examples = data.examples("train")
         if not len(examples):
@@ -100,14 +108,17 @@ class Trainer:
             batch_size=config.batch_size,
             seed=config.seed,
             masking=data.masking if config.masking == "fresh" else None,
+            rank=ranks.number,
+            num_ranks=ranks.count,
         )
-        self.device = choose_device(config.device)
+        self.device = ranks.device(config.device)
         self.precision = choose_precision(config.precision, self.device)
         self.checkpoint = run.newest(progress.log) if resume else None
         shape = read_config(self.checkpoint.path) if self.checkpoint else self._shape()
-        self.model = BertForPreTraining(shape).to(self.device)
+        self.model = ranks.place(BertForPreTraining(shape), self.device)
+        self.replica: nn.Module = self.model  # what a step calls
         self.optimizers = make_optimizers(self.model, config)
-        self.budget = make_budget(config, self.training.steps_per_epoch)
+        self.budget = make_budget(config, self.training.steps_per_epoch, ranks.broadcast)
         config.require_room(self.budget.num_steps)
         self.schedule = make_schedule(config, self.budget.num_steps)
         self.begun_at = 0  # the step that this process began after
@@ -192,6 +203,7 @@ class Trainer:
         self.run.update_settings(self.config)
         self.run.note_checked_data(self.data)
         self.run.forget_metrics_after(state.step)
+        self.ranks.barrier()  # for all to read the same of them
         for entry in self.run.metrics():
             if entry["split"] == "valid":
                 self.evaluated_step = entry["step"]
@@ -220,8 +232,9 @@ class Trainer:
         num_tokens, seconds = 0, 0.0  # since the last line of metrics
         if budget.used() >= 1 and self.begun_at:
             return self._end_again()
+        self.replica = self.ranks.replicate(self.model)
         with (
-            Signals() as signals,
+            Signals(self.ranks) as signals,
             load(self.training, budget.step, workers=config.loader_workers) as batches,
             self._bar() as bar,
         ):
@@ -259,7 +272,7 @@ class Trainer:
                 seconds += time.monotonic() - started
                 due = budget.step % config.log_every == 0 or budget.used() >= 1
                 if due and result.is_finite:
-                    entry = self._log(result, num_tokens / seconds)
+                    entry = self._log(result, self.ranks.sum([num_tokens])[0] / seconds)
                     num_tokens, seconds = 0, 0.0
                 self._show(bar, result, entry)
 
@@ -276,6 +289,7 @@ class Trainer:
     def _leave(self, signals: Signals) -> None:
         """Ends the process, or the run that it is in, as the signal would have done."""
         assert signals.stop is not None
+        self._save()  # the signal may have come after the last look
         self.run.wait()
         self.progress.log(
             f"{signals.stop.name}: step {self.budget.step} is saved in {self.run.path}; go on with "
@@ -292,16 +306,17 @@ class Trainer:
         config, step = self.config, self.budget.step
         self.model.train()
         result = accumulate_gradients(
-            self.model,
+            self.replica,
             examples,
             micro_batch_size=config.micro_batch_size or len(examples),
             pad_id=self.data.tokenizer.pad_id,
             precision=self.precision,
             # Dropout, too, depends on nothing but the seed, the step and the micro-batch.
             dropout_seed=lambda micro_batch: torch_seed(config.seed, "dropout", step, micro_batch),
+            ranks=self.ranks,
         )
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
-        result = dataclasses.replace(result, grad_norm=float(norm))
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
+        result = dataclasses.replace(result, grad_norm=float(whole(norm)))
         if not result.is_finite:
             self._skip_or_stop(result)
         for optimizer in self.optimizers:
@@ -333,12 +348,13 @@ class Trainer:
 
     def _require_finite_weights(self) -> None:
         """A step may overflow weights whose gradients were finite; such must never be saved."""
-        for name, parameter in self.model.named_parameters():
-            if not parameter.isfinite().all():
-                raise BertptError(
-                    f"step {self.budget.step}: {name} is no longer finite, so nothing was saved; "
-                    "try a lower --learning-rate"
-                )
+        parameters = self.model.named_parameters()
+        bad = next((name for name, p in parameters if not own_part(p).isfinite().all()), None)
+        if self.ranks.any(bad is not None):
+            raise BertptError(
+                f"step {self.budget.step}: {bad or 'a weight'} is no longer finite, so nothing was "
+                "saved; try a lower --learning-rate"
+            )
 
     # ----------------------------------------------------------------------- evaluate, save, tell
 
@@ -353,14 +369,20 @@ class Trainer:
         self._require_finite_weights()
         batches: Iterable[Batch] = in_order(
             self.valid,
-            batch_size=self.config.micro_batch_size or self.config.batch_size,
+            batch_size=self._forward_size(),
             pad_id=self.data.tokenizer.pad_id,
             at_most=self.config.eval_examples,
+            rank=self.ranks.number,
+            num_ranks=self.ranks.count,
         )
         if signals is not None:
             batches = takewhile(lambda _: not signals.stop, batches)
         result = evaluate(
-            self.model, batches, mask_id=self.data.tokenizer.mask_id, precision=self.precision
+            self.model,
+            batches,
+            mask_id=self.data.tokenizer.mask_id,
+            precision=self.precision,
+            add_up=self.ranks.sum,
         )
         if signals is not None and signals.stop:
             return None
@@ -375,6 +397,11 @@ class Trainer:
             f"{result['mlm_accuracy']:.1%}{nsp} ({result['num_examples']:,} examples)"
         )
         return entry
+
+    def _forward_size(self) -> int:
+        """Examples in the largest forward pass of a step."""
+        share = -(-self.config.batch_size // self.ranks.count)
+        return min(share, self.config.micro_batch_size or share)
 
     def _save(self) -> None:
         """Saves a checkpoint, unless this very step has one."""
@@ -442,7 +469,7 @@ class Trainer:
     @torch.no_grad()
     def _first_line(self) -> str:
         """Parameters, data, and whether the untrained loss is what chance gives."""
-        examples = self.training[0][: self.config.micro_batch_size]
+        examples = self.training[0][: self.config.micro_batch_size] or [FILLER]
         batch = collate(examples, pad_id=self.data.tokenizer.pad_id).to(self.device)
         self.model.eval()
         with autocast(self.device, self.precision):
@@ -455,7 +482,7 @@ class Trainer:
         counts = self.data.manifest["examples"]
         line = (
             f"{num_parameters:,} parameters ({shape.num_hidden_layers} layers, "
-            f"{shape.hidden_size} wide) on {self.device.type}, "
+            f"{shape.hidden_size} wide) on {self.ranks.where(self.device)}, "
             f"{str(self.precision).removeprefix('torch.')}; {counts['train']:,} training and "
             f"{counts['valid']:,} held-out examples"
         )

@@ -113,11 +113,14 @@ def _left(before: float, length: float) -> float:
     return max(0.0, min(1.0, (1 - before) / length)) if length > 0 else 1.0
 
 
-def make_budget(config: PretrainConfig, steps_per_epoch: int) -> "Budget":
-    """The length that the settings ask for."""
+def make_budget(
+    config: PretrainConfig, steps_per_epoch: int, agree: Callable[[float], float] = float
+) -> "Budget":
+    """The length that the settings ask for; `agree` as for `Budget`."""
     return Budget(
         num_steps=config.steps or (config.epochs or 0) * steps_per_epoch,
         max_seconds=60 * config.max_minutes if config.max_minutes else None,
+        agree=agree,
     )
 
 
@@ -128,12 +131,22 @@ class Budget:
         num_steps: steps, where seconds do not decide.
         max_seconds: seconds of running after which no step begins, evaluations and saves
             between the steps included and those at the end not; `None` for steps.
+        agree: from this process's clock to the one that processes that train together go by. Where
+            seconds decide, `used`, `next_step` and `has_time_for_pause` ask it, so all processes
+            must call them alike.
 
     Attributes:
         step: optimizer steps done.
     """
 
-    def __init__(self, *, num_steps: int, max_seconds: float | None) -> None:
+    def __init__(
+        self,
+        *,
+        num_steps: int,
+        max_seconds: float | None,
+        agree: Callable[[float], float] = float,
+    ) -> None:
+        self._agree = agree
         self.num_steps = num_steps
         self.max_seconds = max_seconds
         self.start()
@@ -153,14 +166,14 @@ class Budget:
         """Share of the run that is done, 0 to 1."""
         if self.max_seconds is None:
             return min(1.0, self.step / self.num_steps)
-        return min(1.0, self.elapsed_seconds / self.max_seconds)
+        return min(1.0, self._agree(self.elapsed_seconds) / self.max_seconds)
 
     def next_step(self) -> tuple[float, float]:
         """Shares done before and after the next step, which should last as long as the last."""
         used = self.used()
         if self.max_seconds is None:
             return used, (self.step + 1) / self.num_steps
-        return used, used + max(self._last_seconds, 1e-3) / self.max_seconds
+        return used, used + max(self._agree(self._last_seconds), 1e-3) / self.max_seconds
 
     def count_step(self, seconds: float) -> None:
         """Notes that a step was taken, and how long it lasted."""
@@ -178,4 +191,4 @@ class Budget:
         """
         if self.max_seconds is None:
             return True
-        return self.elapsed_seconds + self._longest_pause < self.max_seconds
+        return self._agree(self.elapsed_seconds + self._longest_pause) < self.max_seconds

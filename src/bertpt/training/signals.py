@@ -5,6 +5,8 @@ import threading
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from bertpt.training.distributed import ALONE, Ranks
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -18,12 +20,15 @@ class Signals:
     A second SIGINT is obeyed at once. Outside the main thread, where Python handles no signals,
     nothing is noted.
 
-    Attributes:
-        stop: the signal that asked to stop, if one did.
+    Args:
+        ranks: the processes that train together. A signal to one is one to all, so all must ask
+            `stop` and `take_save` alike.
     """
 
-    def __init__(self) -> None:
-        self.stop: signal.Signals | None = None
+    def __init__(self, ranks: Ranks = ALONE) -> None:
+        self._ranks = ranks
+        self._noted: signal.Signals | None = None
+        self._agreed: signal.Signals | None = None
         self._wants_save = False
         self._before: dict[int, Any] = {}
 
@@ -45,16 +50,24 @@ class Signals:
             signal.signal(number, handler)
 
     def _note_stop(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        self.stop = self.stop or signal.Signals(number)
+        self._noted = self._noted or signal.Signals(number)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _note_save(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._wants_save = True
 
+    @property
+    def stop(self) -> signal.Signals | None:
+        """The signal that asked to stop, if one did."""
+        if self._agreed is None:
+            noted = self._ranks.sum([int(self._noted == number) for number in STOPS])
+            self._agreed = next((s for s, n in zip(STOPS, noted, strict=True) if n), None)
+        return self._agreed
+
     def take_save(self) -> bool:
         """Whether a save was asked for since the last time."""
         wants, self._wants_save = self._wants_save, False
-        return wants
+        return self._ranks.any(wants)
 
     def obey(self) -> None:
         """Lets the signal that asked to stop do what it would have done without this."""

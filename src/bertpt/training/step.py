@@ -1,18 +1,18 @@
-"""The gradients of one optimizer step, whatever micro-batches it is cut into."""
+"""The gradients of one optimizer step, whatever micro-batches and ranks it is cut into."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertpt.data.batches import Batch, collate
-from bertpt.data.example import Example
+from bertpt.data.example import FILLER, Example
 from bertpt.data.pairs import NO_PAIR
 from bertpt.device import autocast
-from bertpt.model.bert import BertForPreTraining
 from bertpt.model.losses import loss_sums, pretraining_loss
+from bertpt.training.distributed import ALONE, Ranks
 
 
 @dataclass(frozen=True)
@@ -36,39 +36,52 @@ class StepResult:
 
 
 def accumulate_gradients(
-    model: BertForPreTraining,
+    model: nn.Module,
     examples: Sequence[Example],
     *,
     micro_batch_size: int,
     pad_id: int,
     precision: torch.dtype,
     dropout_seed: Callable[[int], int],
+    ranks: Ranks = ALONE,
 ) -> StepResult:
     """Adds the gradients of the pretraining loss over some examples, a micro-batch at a time.
 
-    Every micro-batch is weighed by the counts of all examples, so that the sum is the gradient
-    of the mean over all targets and pairs, not a mean of micro-batch means.
+    Every micro-batch is weighed by the counts of all examples of all ranks, so that the sum is the
+    gradient of the mean over all targets and pairs, not a mean of micro-batch or rank means.
 
     Args:
-        model: in train mode.
-        examples: those of the optimizer step.
+        model: in train mode, as `ranks.replicate` gives it.
+        examples: this rank's share of those of the optimizer step.
         micro_batch_size: examples in one forward pass.
         pad_id: id of [PAD].
         precision: of the matrix products.
-        dropout_seed: the seed for the micro-batch of a number.
+        dropout_seed: the seed for the micro-batch of a number, counted over all ranks.
+        ranks: who shares the step.
 
     Returns:
-        The losses and accuracies, without the gradient norm.
+        The losses and accuracies of all ranks together, without the gradient norm.
     """
     device = next(model.parameters()).device
-    num_targets = sum(len(example.masked_positions) for example in examples)
-    num_pairs = sum(example.next_sentence_label != NO_PAIR for example in examples)
+    num_targets, num_pairs, num_examples = ranks.sum(
+        [
+            sum(len(example.masked_positions) for example in examples),
+            sum(example.next_sentence_label != NO_PAIR for example in examples),
+            len(examples),
+        ]
+    )
+    # Backward passes sum gradients over the ranks, so all must make as many as rank 0, which has
+    # the largest share: at times one more than is needed, or one without an example at all.
+    largest_share = -(-num_examples // ranks.count)
+    num_micro_batches = -(-largest_share // micro_batch_size)
     sums = torch.zeros(4, dtype=torch.float64, device=device)
-    for number, start in enumerate(range(0, len(examples), micro_batch_size)):
-        torch.manual_seed(dropout_seed(number))
-        batch = collate(examples[start : start + micro_batch_size], pad_id=pad_id).to(device)
-        sums += _backward(model, batch, precision, num_targets=num_targets, num_pairs=num_pairs)
-    mlm, right, nsp, nsp_right = sums.tolist()
+    for number in range(num_micro_batches):
+        torch.manual_seed(dropout_seed(ranks.number * num_micro_batches + number))
+        own = examples[number * micro_batch_size : (number + 1) * micro_batch_size] or [FILLER]
+        batch = collate(own, pad_id=pad_id).to(device)
+        with ranks.accumulating(model, is_last=number + 1 == num_micro_batches):
+            sums += _backward(model, batch, precision, num_targets=num_targets, num_pairs=num_pairs)
+    mlm, right, nsp, nsp_right = ranks.sum(sums.tolist())
     return StepResult(
         loss=mlm / max(1, num_targets) + nsp / max(1, num_pairs),
         mlm_loss=mlm / max(1, num_targets),
@@ -79,7 +92,7 @@ def accumulate_gradients(
 
 
 def _backward(
-    model: BertForPreTraining,
+    model: nn.Module,
     batch: Batch,
     precision: torch.dtype,
     *,

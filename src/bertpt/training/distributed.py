@@ -1,0 +1,359 @@
+"""Several processes that train one model: each is a rank and takes its share of every step.
+
+torchrun or Slurm's srun starts them. What ranks must agree on goes through `Ranks`, whose base
+class is a process on its own; so whoever uses it need not ask how many there are.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NoReturn, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
+
+from bertpt.config import PretrainConfig
+from bertpt.device import choose_device
+from bertpt.errors import BertptError, InputError, SettingError
+from bertpt.model.bert import BertForPreTraining
+
+Number = TypeVar("Number", int, float)
+
+SECONDS_FOR_FIRST = 1.0  # that others leave to rank 0 to tell an error, since all may have it
+
+
+class Ranks:
+    """The processes that train one model together; this base class is one on its own.
+
+    Where there are several, all must make the same calls in the same order, since each call waits
+    for the others.
+
+    Attributes:
+        number: this process's, from 0 on.
+        count: how many there are.
+    """
+
+    number = 0
+    count = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that prints and writes."""
+        return self.number == 0
+
+    def device(self, name: str) -> torch.device:
+        """The device that auto, cpu or cuda stands for in this process."""
+        return choose_device(name)
+
+    def where(self, device: torch.device) -> str:
+        """The device, and how many processes compute there, for a log line."""
+        return device.type
+
+    # --------------------------------------------------------------------------------- agreement
+
+    def sum(self, numbers: Sequence[Number]) -> list[Number]:
+        """The sum over all ranks of each number."""
+        return list(numbers)
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set in any rank."""
+        return self.sum([int(flag)])[0] > 0
+
+    def broadcast(self, number: float) -> float:
+        """The number that rank 0 has."""
+        return self.sum([number if self.is_first else 0.0])[0]
+
+    def barrier(self) -> None:
+        """Waits until all ranks are here."""
+        self.sum([0])
+
+    # --------------------------------------------------------------------------------- the model
+
+    def place(self, model: BertForPreTraining, device: torch.device) -> BertForPreTraining:
+        """Moves a new model to where this rank computes; shards it where that was asked for."""
+        return model.to(device)
+
+    def replicate(self, model: BertForPreTraining) -> nn.Module:
+        """What to call instead of the model, so that backward passes sum gradients over ranks."""
+        return model
+
+    def accumulating(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:  # noqa: ARG002
+        """For one micro-batch, forward and backward: gradients need be summed after the last."""
+        return nullcontext()
+
+
+ALONE = Ranks()
+
+
+class JoinedRanks(Ranks):
+    """Several ranks, connected through torch.distributed.
+
+    Args:
+        place: of this process among them.
+        device: where it computes.
+        sharding: "none" or "full", as in `PretrainConfig`.
+    """
+
+    def __init__(self, place: "Place", device: torch.device, sharding: str) -> None:
+        self.number, self.count = place.rank, place.num_ranks
+        self._device, self._sharding = device, sharding
+
+    def device(self, name: str) -> torch.device:  # noqa: ARG002  which `join` was given
+        return self._device
+
+    def where(self, device: torch.device) -> str:
+        sharded = ", sharded" if self._sharding == "full" else ""
+        return f"{device.type} ({self.count} processes{sharded})"
+
+    def sum(self, numbers: Sequence[Number]) -> list[Number]:
+        if not numbers:
+            return []
+        sums = torch.tensor(numbers, dtype=torch.float64, device=self._device)
+        dist.all_reduce(sums)
+        kinds = [type(number) for number in numbers]  # a count stays one
+        return [kind(total) for kind, total in zip(kinds, sums.tolist(), strict=True)]
+
+    def place(self, model: BertForPreTraining, device: torch.device) -> BertForPreTraining:
+        # Pairs are all that trains these; DistributedDataParallel would wait for their gradients.
+        if model.config.objective == "mlm":
+            model.bert.pooler.requires_grad_(False)
+            model.cls.seq_relationship.requires_grad_(False)
+        return _fully_shard(model, device) if self._sharding == "full" else model.to(device)
+
+    def replicate(self, model: BertForPreTraining) -> nn.Module:
+        if self._sharding == "full":
+            return model
+        replica = DistributedDataParallel(
+            model,
+            device_ids=None if self._device.type == "cpu" else [self._device],
+            gradient_as_bucket_view=True,
+        )
+        # Left alone, it makes a mean of rank means. (A lambda, for torch reads annotations.)
+        replica.register_comm_hook(None, lambda _, bucket: _all_reduce(bucket.buffer()))
+        return replica
+
+    def accumulating(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
+        # A sharded model has no room for whole gradients, so they are summed each time.
+        if is_last or not isinstance(model, DistributedDataParallel):
+            return nullcontext()
+        return cast("AbstractContextManager[None]", model.no_sync())
+
+
+def _all_reduce(gradients: torch.Tensor) -> Any:
+    """Begins to sum gradients over all ranks; the future holds them."""
+    work: Any = dist.all_reduce(gradients, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
+
+
+def _fully_shard(model: BertForPreTraining, device: torch.device) -> BertForPreTraining:
+    """Leaves a part of each tensor to each rank; a layer is put together while it computes."""
+    # These take long to import, and few need them.
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+    from torch.distributed.fsdp import FSDPModule, fully_shard  # noqa: PLC0415
+
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    for module in (*model.bert.encoder.layer, model):
+        # Outside of a pass no module holds more than its part, the outermost one neither.
+        fully_shard(module, mesh=mesh, reshard_after_forward=True)
+        sharded = cast("FSDPModule", module)
+        sharded.set_gradient_divide_factor(1.0)  # sums, not means of rank means
+        sharded.set_force_sum_reduction_for_comms(True)  # gloo has no other
+    return model
+
+
+# ------------------------------------------------------------------------------------- who we are
+
+
+@dataclass(frozen=True)
+class Place:
+    """A process's place among those that train together.
+
+    Attributes:
+        rank: its number among all of them.
+        num_ranks: how many they are.
+        local_rank: its number on its machine.
+        address: where rank 0 listens.
+        port: where rank 0 listens.
+    """
+
+    rank: int
+    num_ranks: int
+    local_rank: int
+    address: str
+    port: int
+
+
+def find_place(variables: Mapping[str, str]) -> Place | None:
+    """The place that environment variables tell: torchrun's, else srun's; `None` if alone.
+
+    Raises:
+        InputError: one of them is missing or is no number.
+    """
+    if "RANK" in variables:
+        place = Place(
+            rank=_number(variables, "RANK"),
+            num_ranks=_number(variables, "WORLD_SIZE"),
+            local_rank=_number(variables, "LOCAL_RANK") if "LOCAL_RANK" in variables else 0,
+            address=_variable(variables, "MASTER_ADDR"),
+            port=_number(variables, "MASTER_PORT"),
+        )
+    # sbatch sets SLURM_NTASKS and SLURM_PROCID, too, for a script that runs once; srun alone has a
+    # step of so many tasks.
+    elif "SLURM_STEP_NUM_TASKS" in variables:
+        place = _place_in_slurm(variables)
+    else:
+        return None
+    return place if place.num_ranks > 1 else None
+
+
+def _place_in_slurm(variables: Mapping[str, str]) -> Place:
+    given = "MASTER_ADDR" in variables
+    nodes = "SLURM_STEP_NODELIST" if "SLURM_STEP_NODELIST" in variables else "SLURM_JOB_NODELIST"
+    return Place(
+        rank=_number(variables, "SLURM_PROCID"),
+        num_ranks=_number(variables, "SLURM_STEP_NUM_TASKS"),
+        local_rank=_number(variables, "SLURM_LOCALID"),
+        address=variables["MASTER_ADDR"] if given else first_host(_variable(variables, nodes)),
+        port=_number(variables, "MASTER_PORT")
+        if "MASTER_PORT" in variables
+        # Another one for each step of each job, below those that systems give to clients.
+        else 10_000
+        + (_number(variables, "SLURM_JOB_ID") + _number(variables, "SLURM_STEP_ID")) % 20_000,
+    )
+
+
+def first_host(nodes: str) -> str:
+    """The first host of a list in Slurm's notation: a03 of "a[03-05,09],b"."""
+    first = re.match(r"(?:[^,\[\]]|\[[^\[\]]+\])+", nodes)
+    if first is None:
+        raise InputError(f"{nodes!r} names no node; set MASTER_ADDR to the host of rank 0")
+    return re.sub(r"\[([^-,\]]+)[^\]]*\]", r"\1", first[0])
+
+
+def _variable(variables: Mapping[str, str], name: str) -> str:
+    if name not in variables:
+        raise InputError(
+            f"{name} is not set, though variables of torchrun or srun are; start with one of them "
+            "or, to train in one process, unset RANK"
+        )
+    return variables[name]
+
+
+def _number(variables: Mapping[str, str], name: str) -> int:
+    value = _variable(variables, name)
+    if not value.isdecimal():
+        raise InputError(f"{name} is {value!r}, which is no number; torchrun and srun set it")
+    return int(value)
+
+
+# ------------------------------------------------------------------------------------------- meet
+
+
+@contextmanager
+def join(config: PretrainConfig) -> Iterator[Ranks]:
+    """Meets the other processes that torchrun or srun started, if there are any.
+
+    Where one ends with an error, the others end, too. Of an error that several ranks have, one
+    tells.
+
+    Raises:
+        BertptError: whatever the block raises; or the others did not come, or were lost.
+    """
+    place = find_place(os.environ)
+    if place is None:
+        yield ALONE
+        return
+    device = _device(config.device, place)
+    minutes = config.distributed_timeout_minutes
+    timeout = timedelta(minutes=minutes)
+    try:
+        store = _meet(place, device, timeout)
+    except (RuntimeError, ValueError) as error:
+        raise BertptError(
+            f"rank {place.rank} of {place.num_ranks} did not meet the others at {place.address}, "
+            f"port {place.port} (--distributed-timeout-minutes {minutes:g}): {_gist(error)}"
+        ) from error
+    ranks = JoinedRanks(place, device, config.sharding)
+    try:
+        yield ranks
+        ranks.barrier()
+    except BertptError as error:
+        _tell_once(error, place, store)
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        lost = BertptError(f"lost contact with the other processes: {_gist(error)}")
+        _tell_once(lost, place, store, unless_any=True)
+    dist.destroy_process_group()
+
+
+def _device(name: str, place: Place) -> torch.device:
+    """This rank's device; each of a machine has a GPU of its own, unless srun shows it only one."""
+    device = choose_device(name)
+    if device.type != "cuda":
+        return device
+    visible = torch.cuda.device_count()
+    if visible > 1 and place.local_rank >= visible:
+        raise SettingError(
+            "device",
+            f"cuda: process {place.local_rank + 1} of this machine has no GPU, there are {visible}"
+            "; start fewer",
+        )
+    device = torch.device("cuda", place.local_rank if visible > 1 else 0)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _meet(place: Place, device: torch.device, timeout: timedelta) -> Any:
+    """Connects the ranks; returns the store of names and values that they share."""
+    address = f"[{place.address}]" if ":" in place.address else place.address
+    store, _, _ = next(
+        rendezvous(f"tcp://{address}:{place.port}", place.rank, place.num_ranks, timeout=timeout)
+    )
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=store,
+        rank=place.rank,
+        world_size=place.num_ranks,
+        timeout=timeout,
+        device_id=device if device.type == "cuda" else None,
+    )
+    return store
+
+
+def _tell_once(
+    error: BertptError, place: Place, store: Any, *, unless_any: bool = False
+) -> NoReturn:
+    """Raises an error, with the rank; or leaves in silence where another rank has told it.
+
+    Args:
+        error: what to tell.
+        place: of this rank.
+        store: what the ranks share.
+        unless_any: be silent where another rank has told any error.
+    """
+    name = hashlib.sha256(str(error).encode()).hexdigest()
+    with contextlib.suppress(RuntimeError):  # who holds the store may be gone
+        others = store.add("bertpt/errors", 1) - 1
+        if place.rank:
+            time.sleep(SECONDS_FOR_FIRST)
+        same = store.add(f"bertpt/errors/{name}", 1) - 1
+        if others if unless_any else same:
+            raise SystemExit(error.exit_code)
+    error.args = (f"{error} (rank {place.rank})",) if place.rank else error.args
+    raise error
+
+
+def _gist(error: Exception) -> str:
+    """The first sentence of an error of torch, without the place in its source."""
+    told = re.sub(r"^\[[^\]]*\]\s*", "", str(error))
+    return re.split(r"\. |\n", told)[0] or type(error).__name__

@@ -1,0 +1,611 @@
+"""Training in several processes against training in one, on gloo.
+
+Started as a script, this file is one of two ranks, which run all cases of `CASES`.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import os
+import random
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from bertpt.config import BuildConfig, PretrainConfig, TokenizerConfig
+from bertpt.data.batches import TrainingExamples, in_order
+from bertpt.data.build import build_data
+from bertpt.data.dataset import DataFolder
+from bertpt.errors import InputError
+from bertpt.model.sharded import whole
+from bertpt.progress import Progress
+from bertpt.training import loop, schedule
+from bertpt.training.checkpoint import RunFolder, resumed_config
+from bertpt.training.distributed import ALONE, Place, find_place, first_host, join
+from bertpt.training.step import accumulate_gradients
+
+CONFIG = {
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 20,
+    "max_position_embeddings": 16,
+    "steps": 6,
+    "batch_size": 8,
+    "eval_every": 2,
+    "eval_examples": 0,
+    "save_every": 2,
+    "keep_last": 0,
+    "log_every": 1,
+    "device": "cpu",
+    "precision": "float32",
+    "distributed_timeout_minutes": 2.0,
+}
+SHARDED = {"sharding": "full"}
+# What is trained, by name: once in one process and once in two.
+CASES = {
+    "plain": {},
+    "sharded": SHARDED,
+    # Of 5 examples one rank has 3, the other 2, and so as many micro-batches.
+    "uneven": {"batch_size": 5, "micro_batch_size": 1},
+    "uneven sharded": {"batch_size": 5, "micro_batch_size": 1, **SHARDED},
+    # Each step has an example for one rank only.
+    "lone": {"batch_size": 1},
+    "lone sharded": {"batch_size": 1, **SHARDED},
+    # An epoch ends with what is left of it, and the next has another order.
+    "epochs": {"steps": None, "epochs": 2, "batch_size": 7, "recipe": "published", "dropout": 0.0},
+    # The ranks' micro-batches are those of one process, and so is what dropout drops.
+    "dropout": {"micro_batch_size": 4, "dropout": 0.3},
+    "mlm": {},
+    "mlm sharded": SHARDED,
+    "many to evaluate": {"eval_examples": 7, "micro_batch_size": 2},
+}
+GRADIENTS = ["plain", "sharded", "uneven", "uneven sharded", "lone", "lone sharded", "mlm"]
+
+
+def config_of(case):
+    return PretrainConfig(**{**CONFIG, **CASES[case]})
+
+
+def data_of(case):
+    return "mlm-data" if case.startswith("mlm") else "data"
+
+
+def gradients(folder, case, ranks):
+    """The gradients of the first step, whole, and its result."""
+    config = config_of(case).resolve()
+    data = DataFolder(folder / data_of(case))
+    trainer = loop.Trainer(data, RunFolder(folder), config, Progress(), ranks=ranks)
+    trainer.draw_weights()
+    result = accumulate_gradients(
+        ranks.replicate(trainer.model.train()),
+        trainer.training[0],
+        micro_batch_size=config.micro_batch_size,
+        pad_id=data.tokenizer.pad_id,
+        precision=torch.float32,
+        dropout_seed=lambda number: number,
+        ranks=ranks,
+    )
+    parameters = trainer.model.named_parameters()
+    return {name: whole(p.grad) for name, p in parameters if p.grad is not None}, result
+
+
+# --------------------------------------------------------------------------------- one of two ranks
+
+
+def be_a_rank(folder):
+    """Runs all cases; tells what only this rank knows in a file of its own."""
+    trainers = []
+    train = loop.Trainer.train
+    loop.Trainer.train = lambda trainer: (trainers.append(trainer), train(trainer))[1]
+    told = {}
+    with join(PretrainConfig(**CONFIG)) as plain:
+        told["sum"] = plain.sum([1, 0.5 + plain.number, 1 << 40])
+        told["any"] = [plain.any(plain.number == 1), plain.any(False)]
+        told["broadcast"] = plain.broadcast(7.25 + plain.number)
+        for case in CASES:
+            ranks = ranks_for(plain, case)
+            if case in GRADIENTS:
+                grads, _ = gradients(folder, case, ranks)
+                if ranks.is_first:
+                    safetensors.torch.save_file(grads, folder / f"{case} gradients.safetensors")
+            progress = Heard()
+            last = loop.pretrain(
+                folder / data_of(case),
+                folder / "two" / case,
+                config=config_of(case),
+                progress=progress,
+                ranks=ranks,
+            )
+            told[case] = {
+                "last": last,
+                "heard": progress.lines,
+                "weights": checksum(trainers[-1].model),
+                "seen": [hash_of(trainers[-1].training[step]) for step in range(8)],
+            }
+        for case, out in (("plain", "resumed by two"), ("sharded", "resumed by two, sharded")):
+            go_on(folder, out, ranks=ranks_for(plain, case), **CASES[case])
+        told["by the clock"] = by_the_clock(folder, plain)
+    (folder / f"rank {plain.number}.json").write_text(json.dumps(told))
+
+
+class Heard(Progress):
+    """Keeps the lines that it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def log(self, message):
+        self.lines.append(message)
+
+
+def ranks_for(ranks, case):
+    ranks._sharding = config_of(case).sharding
+    return ranks
+
+
+def hash_of(examples):
+    return [[example.input_ids.tolist(), example.masked_positions.tolist()] for example in examples]
+
+
+def checksum(model):
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(whole(parameter.detach()).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def go_on(folder, out, *, ranks=ALONE, **changes):
+    config = resumed_config(folder / out, changes)
+    loop.pretrain(folder / "data", folder / out, config=config, resume=True, ranks=ranks)
+
+
+def by_the_clock(folder, ranks):
+    """Trains for a minute in which rank 0 makes steps of 10 seconds, rank 1 of 25."""
+    now = [0.0]
+    take_step = loop.Trainer._take_step
+
+    def slow_step(trainer, examples):
+        now[0] += 25.0 if ranks.number else 10.0
+        return take_step(trainer, examples)
+
+    loop.Trainer._take_step = slow_step
+    schedule.time = SimpleNamespace(monotonic=lambda: now[0])
+    loop.time = schedule.time
+    config = dataclasses.replace(config_of("plain"), steps=None, max_minutes=1.0, warmup=0.0)
+    result = loop.pretrain(folder / "data", folder / "two" / "clock", config=config, ranks=ranks)
+    return {"step": result["step"]}
+
+
+# --------------------------------------------------------------------------------------- the tests
+
+
+def build(folder, **settings):
+    """A data folder of about 60 examples of at most 16 tokens."""
+    rng = random.Random(0)
+    words = ["cat", "dog", "bird", "sees", "hears", "the", "a", "old", "red", "hill"]
+    documents = [
+        "\n".join(" ".join(rng.choices(words, k=rng.randint(2, 6))) for _ in range(6))
+        for _ in range(20)
+    ]
+    text = folder.with_suffix(".txt")
+    text.write_text("\n\n".join(documents))
+    config = BuildConfig(sentence_per_line=True, seq_len=16, valid_fraction=0.2, **settings)
+    build_data(
+        [str(text)],
+        folder,
+        tokenizer_path=None,
+        config=config,
+        tokenizer_config=TokenizerConfig(vocab_size=60),
+    )
+
+
+def free_port():
+    with contextlib.closing(socket.socket()) as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+def start(command, **variables):
+    """A process with these environment variables and no thread of its own."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "MASTER_"))}
+    return subprocess.Popen(
+        [sys.executable, *map(str, command)],
+        env={**inherited, "OMP_NUM_THREADS": "1", **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def start_two(command):
+    """Two ranks, with the variables that torchrun would set."""
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return [start(command, RANK=str(r), LOCAL_RANK=str(r), **shared) for r in range(2)]
+
+
+def ends_of(processes):
+    """Waits; gives the exit status, standard output and standard error of each."""
+    try:
+        outputs = [process.communicate(timeout=300) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [
+        SimpleNamespace(status=process.returncode, out=out, err=err)
+        for process, (out, err) in zip(processes, outputs, strict=True)
+    ]
+
+
+def cut_back(folder, source, out):
+    """A copy of a run as it was after step 2."""
+    shutil.copytree(folder / source, folder / out)
+    for step in (4, 6):
+        shutil.rmtree(folder / out / "checkpoints" / f"step-{step}")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Runs of all cases by one process under one/, by two under two/."""
+    folder = tmp_path_factory.mktemp("ranks")
+    build(folder / "data")
+    build(folder / "mlm-data", objective="mlm")
+    for case in CASES:
+        data, out = folder / data_of(case), folder / "one" / case
+        loop.pretrain(data, out, config=config_of(case))
+    cut_back(folder, "one/plain", "resumed by two")
+    cut_back(folder, "one/plain", "resumed by two, sharded")
+    for end in ends_of(start_two([__file__, folder])):
+        assert end.status == 0, end.err
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(folder):
+    """What each rank told."""
+    return [json.loads((folder / f"rank {number}.json").read_text()) for number in range(2)]
+
+
+def metrics(out):
+    return list(RunFolder(out).metrics())
+
+
+def assert_same_course(ours, theirs):
+    """The same losses and rates in the same steps; speed is another matter."""
+    assert len(ours) == len(theirs) > 0
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.keys() == other.keys()
+        for key in mine.keys() - {"tokens_per_second", "elapsed_seconds"}:
+            expected = other[key] if other[key] is None else pytest.approx(other[key], abs=1e-5)
+            assert mine[key] == expected, (mine["step"], key)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_ranks_have_the_losses_and_evaluations_of_one(folder, case):
+    assert_same_course(metrics(folder / "two" / case), metrics(folder / "one" / case))
+
+
+@pytest.mark.parametrize("case", GRADIENTS)
+def test_two_ranks_have_the_gradients_of_one(folder, case):
+    found = safetensors.torch.load_file(folder / f"{case} gradients.safetensors")
+    expected, result = gradients(folder, case, ALONE)
+    assert math.isfinite(result.loss)
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        assert torch.allclose(found[name], gradient, atol=1e-6, rtol=1e-5), name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_ranks_end_with_the_same_weights_bit_for_bit(told, case):
+    assert told[0][case]["weights"] == told[1][case]["weights"]
+
+
+def files_in(folder):
+    return sorted(path.relative_to(folder) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_ranks_write_the_files_of_one(folder, case):
+    """A wrapped model's names, such as module.bert, must not come into a checkpoint."""
+    one, two = folder / "one" / case, folder / "two" / case
+    assert files_in(two) == files_in(one)
+    for mine in two.rglob("*.safetensors"):
+        found, expected = (
+            safetensors.torch.load_file(path) for path in (mine, one / mine.relative_to(two))
+        )
+        assert {n: (t.shape, t.dtype) for n, t in found.items()} == {
+            n: (t.shape, t.dtype) for n, t in expected.items()
+        }
+        if mine.name == "model.safetensors":
+            for name, tensor in expected.items():
+                assert torch.allclose(found[name], tensor, atol=1e-4), name
+
+
+def test_the_ranks_share_each_step_and_miss_nothing(folder, told):
+    config = config_of("plain")
+    data = DataFolder(folder / "data")
+    alone = TrainingExamples(
+        data.examples("train"), batch_size=8, seed=config.seed, masking=data.masking
+    )
+    for step in range(8):
+        shares = [told[rank]["plain"]["seen"][step] for rank in range(2)]
+        assert shares[0] + shares[1] == hash_of(alone[step])
+        assert 0 <= len(shares[0]) - len(shares[1]) <= 1
+
+
+def test_only_the_first_rank_tells(told):
+    assert [len(rank["plain"]["heard"]) > 2 for rank in told] == [True, False]
+    assert "on cpu (2 processes), float32" in told[0]["plain"]["heard"][0]
+    assert "on cpu (2 processes, sharded), float32" in told[0]["sharded"]["heard"][0]
+    assert told[1]["plain"]["heard"] == []
+
+
+def test_ranks_agree(told):
+    for rank in told:
+        assert rank["sum"] == [2, 2.0, 2 << 40]
+        assert [type(number) for number in rank["sum"]] == [int, float, int]
+        assert rank["any"] == [True, False]
+        assert rank["broadcast"] == 7.25
+
+
+@pytest.mark.parametrize("out", ["resumed by two", "resumed by two, sharded"])
+def test_a_run_of_one_process_goes_on_in_two(folder, out):
+    assert_same_course(metrics(folder / out), metrics(folder / "one/plain"))
+    assert files_in(folder / out) == files_in(folder / "one/plain")
+
+
+@pytest.mark.parametrize("case", ["plain", "sharded"])
+def test_a_run_of_two_goes_on_in_one_process(folder, tmp_path, case):
+    cut_back(folder, f"two/{case}", tmp_path / "run")
+    go_on(folder, tmp_path / "run")
+    assert_same_course(metrics(tmp_path / "run"), metrics(folder / "one/plain"))
+
+
+def test_ranks_go_by_the_clock_of_the_first(folder, told):
+    """Left to itself, the second would stop after three steps, and the first wait for it."""
+    assert [rank["by the clock"]["step"] for rank in told] == [6, 6]
+    rates = [e["learning_rate"] for e in metrics(folder / "two/clock") if e["split"] == "train"]
+    peak = config_of("plain").resolve().learning_rate
+    assert rates == pytest.approx([peak * (1 - seconds / 60) for seconds in range(0, 60, 10)])
+
+
+# ---------------------------------------------------------------------------- shares, on their own
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 7])
+@pytest.mark.parametrize(("batch_size", "at_most"), [(4, 0), (1, 5), (100, 0)])
+def test_what_is_evaluated_is_dealt_out_whole_and_in_as_many_batches(
+    folder, num_ranks, batch_size, at_most
+):
+    data = DataFolder(folder / "data")
+    options = {"batch_size": batch_size, "pad_id": 0, "at_most": at_most}
+    dealt = [
+        list(in_order(data.examples("valid"), **options, rank=rank, num_ranks=num_ranks))
+        for rank in range(num_ranks)
+    ]
+    assert len({len(batches) for batches in dealt}) == 1
+    found = [batch for turn in zip(*dealt, strict=True) for batch in turn]
+    expected = list(in_order(data.examples("valid"), **options))
+    for batch, whole_batch in itertools.zip_longest(found, expected):
+        if whole_batch is None:
+            assert batch.lengths.tolist() == [1]
+            assert len(batch.masked_positions) == 0
+            assert batch.next_sentence_labels.tolist() == [-100]
+        else:
+            assert torch.equal(batch.input_ids, whole_batch.input_ids)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 70])
+def test_any_number_of_ranks_sees_the_same_examples(folder, num_ranks):
+    data = DataFolder(folder / "data")
+    options = {"batch_size": 7, "seed": 3, "masking": data.masking}
+    alone = TrainingExamples(data.examples("train"), **options)
+    shared = [
+        TrainingExamples(data.examples("train"), **options, rank=rank, num_ranks=num_ranks)
+        for rank in range(num_ranks)
+    ]
+    for step in range(alone.steps_per_epoch + 2):
+        parts = [hash_of(examples[step]) for examples in shared]
+        assert list(itertools.chain(*parts)) == hash_of(alone[step])
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+        assert np.array_equal(shared[-1].rows(step), alone.rows(step))
+
+
+# ------------------------------------------------------------------------------------- who we are
+
+TORCHRUN = {
+    "RANK": "3",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "MASTER_ADDR": "node1",
+    "MASTER_PORT": "29400",
+}
+SLURM = {
+    "SLURM_JOB_ID": "71234",
+    "SLURM_JOB_NODELIST": "gpu[01-04]",
+    "SLURM_NTASKS": "8",
+    "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "1",
+}
+SRUN = {
+    **SLURM,
+    "SLURM_STEP_ID": "2",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_NODELIST": "gpu[03-04]",
+}
+
+
+def test_torchrun_says_which_rank_a_process_is():
+    assert find_place(TORCHRUN) == Place(3, 4, 1, "node1", 29400)
+
+
+def test_torchrun_goes_before_slurm():
+    assert find_place({**SRUN, **TORCHRUN}) == find_place(TORCHRUN)
+
+
+def test_srun_says_which_rank_a_process_is():
+    place = find_place(SRUN)
+    assert (place.rank, place.num_ranks, place.local_rank) == (5, 8, 1)
+    assert place.address == "gpu03"
+    assert 10_000 <= place.port < 30_000
+
+
+def test_srun_may_be_told_where_to_meet():
+    place = find_place({**SRUN, "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "4000"})
+    assert (place.address, place.port) == ("10.0.0.7", 4000)
+
+
+def test_steps_and_jobs_meet_on_ports_of_their_own():
+    jobs = [{**SRUN, "SLURM_JOB_ID": str(71_234 + job)} for job in range(20)]
+    assert len({find_place(job).port for job in jobs}) == 20
+    assert find_place({**SRUN, "SLURM_STEP_ID": "3"}).port != find_place(SRUN).port
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        SLURM,  # a script of sbatch, which runs once whatever the number of tasks
+        {**SRUN, "SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1"},
+        {**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1"},
+    ],
+    ids=["nothing", "sbatch", "srun of one task", "torchrun of one process"],
+)
+def test_a_process_may_be_alone(variables):
+    assert find_place(variables) is None
+
+
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"])
+def test_a_missing_variable_is_named(name):
+    variables = {key: value for key, value in TORCHRUN.items() if key != name}
+    with pytest.raises(InputError, match=f"^{name} is not set.*unset RANK$"):
+        find_place(variables)
+
+
+def test_a_variable_that_is_no_number_is_named():
+    with pytest.raises(InputError, match=r"^WORLD_SIZE is 'many', which is no number"):
+        find_place({**TORCHRUN, "WORLD_SIZE": "many"})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("node7", "node7"),
+        ("node7,node8", "node7"),
+        ("a[01-04],b", "a01"),
+        ("a[01-04,07],b[1-2]", "a01"),
+        ("a[3,5-7]", "a3"),
+        ("a[09-12]-ib,b", "a09-ib"),
+        ("rack[1-2]n[05-10]", "rack1n05"),
+        ("login,a[01-04]", "login"),
+        ("gpu-a-12.cluster.example,gpu-b-1", "gpu-a-12.cluster.example"),
+    ],
+)
+def test_the_first_host_of_a_list_of_nodes(nodes, first):
+    assert first_host(nodes) == first
+
+
+@pytest.mark.parametrize("nodes", ["", ",a", "[]"])
+def test_a_list_without_nodes_is_refused(nodes):
+    with pytest.raises(InputError, match="names no node; set MASTER_ADDR"):
+        first_host(nodes)
+
+
+# ------------------------------------------------------------------------------------ the command
+
+SHORT = "--hidden-size 12 --num-hidden-layers 1 --num-attention-heads 2 --steps 2 --batch-size 4"
+LOST = "error: lost contact with the other processes: "
+
+
+def command(folder, out, *more):
+    data = folder / "data"
+    return ["-m", "bertpt_cli", "pretrain", data, "--out", out, *SHORT.split(), *more]
+
+
+def test_srun_alone_starts_a_run_whose_first_rank_prints(folder, tmp_path):
+    shared = {
+        **SRUN,
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_NUM_TASKS": "2",
+        "MASTER_PORT": str(free_port()),
+    }
+    first, second = ends_of(
+        [
+            start(
+                command(folder, tmp_path / "run"),
+                **{**shared, "SLURM_PROCID": number, "SLURM_LOCALID": number},
+            )
+            for number in "01"
+        ]
+    )
+    assert (first.status, second.status) == (0, 0), first.err + second.err
+    assert first.out.startswith(f"{tmp_path / 'run'}/model after 2 steps: held-out MLM loss ")
+    assert "on cpu (2 processes)" in first.err
+    assert (second.out, second.err) == ("", "")
+
+
+def test_an_error_of_one_rank_is_one_line_and_ends_the_other(folder, tmp_path):
+    """The place for RUN is taken, which only the first looks at."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/other").touch()
+    first, second = ends_of(start_two(command(folder, tmp_path / "run")))
+    assert (first.status, second.status) == (1, 1)
+    assert first.err.startswith(f"error: {tmp_path / 'run'} exists; give another --out")
+    assert first.err.count("\n") == 1
+    assert second.out == ""
+    assert second.err.startswith(LOST)
+    assert second.err.endswith(" (rank 1)\n")
+    assert second.err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_an_error_of_all_ranks_is_told_once(folder, tmp_path):
+    ends = ends_of(start_two(command(folder, tmp_path / "run", "--learning-rate", 1e30)))
+    assert [end.status for end in ends] == [1, 1]
+    told = [line for end in ends for line in end.err.splitlines() if line.startswith("error")]
+    assert len(told) == 1
+    assert told[0].endswith("Try a lower --learning-rate")  # by the first rank, then
+
+
+@pytest.mark.slow
+def test_who_waits_in_vain_says_so_in_one_line(folder, tmp_path):
+    variables = {**TORCHRUN, "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    more = ("--distributed-timeout-minutes", 0.02)
+    process = start(
+        command(folder, tmp_path / "run", *more), **{**variables, "MASTER_PORT": str(free_port())}
+    )
+    [end] = ends_of([process])
+    assert end.status == 1
+    assert end.err.startswith("error: rank 0 of 2 did not meet the others at 127.0.0.1, port ")
+    assert "(--distributed-timeout-minutes 0.02)" in end.err
+    assert end.err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_torchrun_ends_with_the_line_of_the_rank_that_failed(folder, tmp_path):
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2]
+    done, failed = (
+        ends_of([start([*torchrun, *command(folder, tmp_path / "run")])])[0] for _ in range(2)
+    )
+    assert done.status == 0
+    assert done.out.count("\n") == 1
+    assert failed.status == 1
+    assert len(re.findall("^error: .* exists; give another --out", failed.err, re.MULTILINE)) == 1
+    assert LOST not in failed.err
+
+
+if __name__ == "__main__":
+    be_a_rank(Path(sys.argv[1]))
