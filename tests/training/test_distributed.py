@@ -31,7 +31,7 @@ from bertpt.data.dataset import DataFolder
 from bertpt.errors import InputError
 from bertpt.model.sharded import whole
 from bertpt.progress import Progress
-from bertpt.training import loop, schedule
+from bertpt.training import loop, optimizer, schedule
 from bertpt.training.checkpoint import RunFolder, resumed_config
 from bertpt.training.distributed import ALONE, Place, find_place, first_host, join
 from bertpt.training.step import accumulate_gradients
@@ -102,6 +102,24 @@ def gradients(folder, case, ranks):
     return {name: whole(p.grad) for name, p in parameters if p.grad is not None}, result
 
 
+def after_a_step_of_muon(folder, ranks):
+    """Weights before and after a step on hardware with bfloat16, and the optimizer's name."""
+    config = PretrainConfig(**CONFIG, **SHARDED).resolve()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optimizer, "has_bfloat16", lambda _: True)
+        run = RunFolder(folder)
+        trainer = loop.Trainer(DataFolder(folder / "data"), run, config, Progress(), ranks=ranks)
+    trainer.draw_weights()
+
+    def weights():
+        parameters = trainer.model.named_parameters()
+        return {name: whole(p.detach()).clone() for name, p in parameters if ".encoder." in name}
+
+    before = weights()
+    trainer._take_step(trainer.training[0])
+    return before, weights(), type(trainer.optimizers[1]).__name__
+
+
 # --------------------------------------------------------------------------------- one of two ranks
 
 
@@ -137,7 +155,14 @@ def be_a_rank(folder):
             }
         for case, out in (("plain", "resumed by two"), ("sharded", "resumed by two, sharded")):
             go_on(folder, out, ranks=ranks_for(plain, case), **CASES[case])
-        told["by the clock"] = by_the_clock(folder, plain)
+        if plain.is_first:
+            cut_back(folder, "two/plain", "resumed")
+        plain.barrier()
+        go_on(folder, "resumed", ranks=ranks_for(plain, "plain"))
+        _, after, told["muon"] = after_a_step_of_muon(folder, ranks_for(plain, "sharded"))
+        if plain.is_first:
+            safetensors.torch.save_file(after, folder / "muon.safetensors")
+        told["by the clock"] = by_the_clock(folder, ranks_for(plain, "plain"))
     (folder / f"rank {plain.number}.json").write_text(json.dumps(told))
 
 
@@ -372,6 +397,23 @@ def test_a_run_of_two_goes_on_in_one_process(folder, tmp_path, case):
     cut_back(folder, f"two/{case}", tmp_path / "run")
     go_on(folder, tmp_path / "run")
     assert_same_course(metrics(tmp_path / "run"), metrics(folder / "one/plain"))
+
+
+def test_a_run_of_two_that_was_stopped_ends_with_the_same_bits(folder):
+    for name in ("model/model.safetensors", "checkpoints/step-6/optimizer.safetensors"):
+        assert (folder / "resumed" / name).read_bytes() == (
+            folder / "two/plain" / name
+        ).read_bytes()
+
+
+def test_muon_in_bfloat16_makes_the_same_of_sharded_matrices(folder, told):
+    found = safetensors.torch.load_file(folder / "muon.safetensors")
+    before, after, kind = after_a_step_of_muon(folder, ALONE)
+    assert (told[0]["muon"], kind) == ("ShardedMuon", "Muon")
+    for name, start_value in before.items():
+        if name.endswith("weight") and "LayerNorm" not in name:
+            expected = after[name] - start_value
+            assert (found[name] - after[name]).norm() < 0.05 * expected.norm(), name
 
 
 def test_ranks_go_by_the_clock_of_the_first(folder, told):
