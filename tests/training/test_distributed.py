@@ -28,8 +28,8 @@ from bertpt.config import BuildConfig, PretrainConfig, TokenizerConfig
 from bertpt.data.batches import TrainingExamples, in_order
 from bertpt.data.build import build_data
 from bertpt.data.dataset import DataFolder
-from bertpt.errors import InputError
-from bertpt.model.sharded import whole
+from bertpt.errors import BertptError, InputError
+from bertpt.model.sharded import own_part, whole
 from bertpt.progress import Progress
 from bertpt.training import loop, optimizer, schedule
 from bertpt.training.checkpoint import RunFolder, resumed_config
@@ -162,6 +162,7 @@ def be_a_rank(folder):
         _, after, told["muon"] = after_a_step_of_muon(folder, ranks_for(plain, "sharded"))
         if plain.is_first:
             safetensors.torch.save_file(after, folder / "muon.safetensors")
+        told["spoilt"] = spoilt_in_the_second_rank(folder, ranks_for(plain, "sharded"))
         told["by the clock"] = by_the_clock(folder, ranks_for(plain, "plain"))
     (folder / f"rank {plain.number}.json").write_text(json.dumps(told))
 
@@ -196,6 +197,25 @@ def checksum(model):
 def go_on(folder, out, *, ranks=ALONE, **changes):
     config = resumed_config(folder / out, changes)
     loop.pretrain(folder / "data", folder / out, config=config, resume=True, ranks=ranks)
+
+
+def spoilt_in_the_second_rank(folder, ranks):
+    """The error of a run in which the second step leaves rank 1 a weight that is not finite."""
+    take_step = loop.Trainer._take_step
+
+    def spoiling_step(trainer, examples):
+        result = take_step(trainer, examples)
+        if trainer.budget.step == 1 and ranks.number == 1:
+            own_part(next(trainer.model.parameters()).detach()).fill_(torch.nan)
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Trainer, "_take_step", spoiling_step)
+        with pytest.raises(BertptError) as error:
+            loop.pretrain(
+                folder / "data", folder / "two/spoilt", config=config_of("sharded"), ranks=ranks
+            )
+    return str(error.value)
 
 
 def by_the_clock(folder, ranks):
@@ -404,6 +424,11 @@ def test_a_run_of_two_that_was_stopped_ends_with_the_same_bits(folder):
         assert (folder / "resumed" / name).read_bytes() == (
             folder / "two/plain" / name
         ).read_bytes()
+
+
+def test_a_weight_that_is_not_finite_in_one_rank_stops_all_before_they_save(folder, told):
+    assert all(re.match("step 2: .* finite.* nothing was saved", rank["spoilt"]) for rank in told)
+    assert not (folder / "two/spoilt/checkpoints").exists()
 
 
 def test_muon_in_bfloat16_makes_the_same_of_sharded_matrices(folder, told):
@@ -634,6 +659,27 @@ def test_who_waits_in_vain_says_so_in_one_line(folder, tmp_path):
     assert end.err.startswith("error: rank 0 of 2 did not meet the others at 127.0.0.1, port ")
     assert "(--distributed-timeout-minutes 0.02)" in end.err
     assert end.err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_who_waits_for_a_rank_that_hangs_gives_up_in_one_line(folder, tmp_path):
+    code = (
+        "import time; from bertpt.training import loop; "
+        "loop.Trainer._take_step = lambda *_: time.sleep(300); "
+        "from bertpt_cli.main import app; app()"
+    )
+    options = command(folder, tmp_path / "run", "--distributed-timeout-minutes", 0.25)[2:]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    waiting = start(["-m", "bertpt_cli", *options], RANK="0", LOCAL_RANK="0", **shared)
+    hanging = start(["-c", code, *options], RANK="1", LOCAL_RANK="1", **shared)
+    try:
+        [end] = ends_of([waiting])
+    finally:
+        hanging.kill()
+        hanging.communicate()
+    assert end.status == 1
+    [told] = [line for line in end.err.splitlines() if "error" in line.lower()]
+    assert told.startswith(LOST)
 
 
 @pytest.mark.slow
