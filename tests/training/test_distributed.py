@@ -13,9 +13,11 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -644,7 +646,23 @@ def test_an_error_of_all_ranks_is_told_once(folder, tmp_path):
     assert [end.status for end in ends] == [1, 1]
     told = [line for end in ends for line in end.err.splitlines() if line.startswith("error")]
     assert len(told) == 1
-    assert told[0].endswith("Try a lower --learning-rate")  # by the first rank, then
+    assert told[0].endswith("a lower --learning-rate")  # by the first rank, then
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_rank_saves_and_ends_all(folder, tmp_path):
+    out = tmp_path / "run"
+    endless = ("--steps", 1_000_000, "--log-every", 1, "--warmup", 0.1)
+    processes = start_two(command(folder, out, *endless))
+    while not (out / "metrics.jsonl").exists() and all(p.poll() is None for p in processes):
+        time.sleep(0.1)
+    processes[1].send_signal(signal.SIGTERM)
+    first, second = ends_of(processes)
+    assert (first.status, second.status) == (143, 143), first.err + second.err
+    [checkpoint] = RunFolder(out).checkpoints()
+    step = checkpoint.name.removeprefix("step-")
+    assert f"SIGTERM: step {step} is saved in {out}; go on with --resume" in first.err
+    assert second.err == ""
 
 
 @pytest.mark.slow
