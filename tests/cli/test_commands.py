@@ -730,3 +730,21 @@ def test_what_verify_resume_and_out_need_is_one_line(run, data, options, message
     result = run("pretrain", data, *options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.splitlines()[-1] == f"error: {message}"
+
+
+def test_verify_resume_is_refused_in_several_processes(run, data, monkeypatch):
+    ours = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    for name, value in ours.items():
+        monkeypatch.setenv(name, value)
+    result = run("pretrain", data, *TINY, "--verify-resume", 4)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "error: --verify-resume is for one process; start it without torchrun\n"
+
+
+def test_variables_of_torchrun_that_are_incomplete_are_named(run, data, tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    result = run("pretrain", data, "--out", tmp_path / "run", *TINY, "--steps", 1)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: WORLD_SIZE is not set")
+    assert not (tmp_path / "run").exists()
