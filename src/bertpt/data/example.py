@@ -57,7 +57,15 @@ class Rows:
     def of_columns(cls, dtype: np.dtype, columns: Iterable[np.ndarray]) -> "Rows":
         """Makes them of all columns in order, ids in `dtype`, the others in a shard's types."""
         int32 = np.dtype(np.int32)
-        kinds = (dtype, int32, int32, np.dtype(np.int8), np.dtype(np.uint16), dtype, int32)
+        kinds: tuple[np.dtype, ...] = (
+            dtype,
+            int32,
+            int32,
+            np.dtype(np.int8),
+            np.dtype(np.uint16),
+            dtype,
+            int32,
+        )
         return cls(*(c.astype(kind, copy=False) for c, kind in zip(columns, kinds, strict=True)))
 
     @classmethod
