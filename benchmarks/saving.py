@@ -90,7 +90,7 @@ def measure(size: str, options, folder: Path, data: DataFolder) -> None:
     def train() -> None:
         """Some forward and backward passes, longer than a save."""
         for _ in range(options.passes):
-            model(tokens).prediction_logits.sum().backward()
+            model.bert(tokens).last_hidden_state.sum().backward()
             model.zero_grad(set_to_none=True)
 
     with RunFolder(folder / size) as run:
