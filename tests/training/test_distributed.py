@@ -36,6 +36,7 @@ from bertpt.progress import Progress
 from bertpt.training import loop, optimizer, schedule
 from bertpt.training.checkpoint import RunFolder, resumed_config
 from bertpt.training.distributed import ALONE, Place, find_place, first_host, join
+from bertpt.training.start import set_first_weights
 from bertpt.training.step import accumulate_gradients
 
 CONFIG = {
@@ -90,7 +91,7 @@ def gradients(folder, case, ranks):
     config = config_of(case).resolve()
     data = DataFolder(folder / data_of(case))
     trainer = loop.Trainer(data, RunFolder(folder), config, Progress(), ranks=ranks)
-    trainer.draw_weights()
+    set_first_weights(trainer.model, trainer.config, trainer.progress)
     result = accumulate_gradients(
         ranks.replicate(trainer.model.train()),
         trainer.training[0],
@@ -111,7 +112,7 @@ def after_a_step_of_muon(folder, ranks):
         patch.setattr(optimizer, "has_bfloat16", lambda _: True)
         run = RunFolder(folder)
         trainer = loop.Trainer(DataFolder(folder / "data"), run, config, Progress(), ranks=ranks)
-    trainer.draw_weights()
+    set_first_weights(trainer.model, trainer.config, trainer.progress)
 
     def weights():
         parameters = trainer.model.named_parameters()

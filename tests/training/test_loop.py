@@ -24,6 +24,7 @@ from bertpt.progress import Progress
 from bertpt.training.checkpoint import RunFolder, resumed_config
 from bertpt.training.loop import Trainer, pretrain
 from bertpt.training.optimizer import Float32Muon
+from bertpt.training.start import set_first_weights
 
 CONFIG = PretrainConfig(
     hidden_size=12,
@@ -136,7 +137,7 @@ class Listening(Progress):
 def start_of(data, config):
     """The weights before the first step."""
     trainer = Trainer(DataFolder(data), RunFolder(data), config, Progress())
-    trainer.draw_weights()
+    set_first_weights(trainer.model, trainer.config, trainer.progress)
     return {name: p.detach() for name, p in trainer.model.named_parameters()}
 
 

@@ -1,31 +1,25 @@
 """The pretrain stage: data folders in, a RUN folder out."""
 
 import dataclasses
-import math
 import time
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
-from bertpt.config import BertConfig, PretrainConfig
-from bertpt.data.batches import Batch, TrainingExamples, collate, in_order
+from bertpt.config import PretrainConfig
+from bertpt.data.batches import Batch, TrainingExamples, in_order
 from bertpt.data.example import FILLER, Example
 from bertpt.data.folders import AnyData, open_data
 from bertpt.data.loader import load
-from bertpt.device import autocast, choose_precision
+from bertpt.device import choose_precision
 from bertpt.errors import BertptError, InputError
-from bertpt.evaluation.fit import require_rows, require_same_tokenizer, require_sequences
 from bertpt.evaluation.mlm import evaluate
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.folder import load_into
-from bertpt.model.initialization import initialize
-from bertpt.model.losses import loss_sums, pretraining_loss
 from bertpt.model.sharded import own_part, whole
-from bertpt.model.stored import find_model, read_config
+from bertpt.model.stored import read_config
 from bertpt.progress import Progress
 from bertpt.rng import torch_seed
 from bertpt.training.checkpoint import ReadOnlyRun, RunFolder
@@ -34,10 +28,10 @@ from bertpt.training.optimizer import learning_rates, make_optimizers, set_learn
 from bertpt.training.schedule import make_budget, make_schedule
 from bertpt.training.seal import TrainerState
 from bertpt.training.signals import Signals
+from bertpt.training.start import describe_start, first_shape, set_first_weights
 from bertpt.training.step import StepResult, accumulate_gradients
 
 ROWS_SHOWN = 8  # of a batch, in a message
-UNTRAINED_TOLERANCE = 0.5  # nats that the untrained loss may be off
 
 
 def pretrain(
@@ -114,7 +108,7 @@ class Trainer:
         self.device = ranks.device(config.device)
         self.precision = choose_precision(config.precision, self.device)
         self.checkpoint = run.newest(progress.log) if resume else None
-        shape = read_config(self.checkpoint.path) if self.checkpoint else self._shape()
+        shape = read_config(self.checkpoint.path) if self.checkpoint else first_shape(config, data)
         self.model = ranks.place(BertForPreTraining(shape), self.device)
         self.replica: nn.Module = self.model  # what a step calls
         self.optimizers = make_optimizers(self.model, config)
@@ -126,71 +120,22 @@ class Trainer:
         self.evaluated_step: int | None = None
         self.num_skipped = 0  # steps not taken, since their numbers were not finite
 
-    def _shape(self) -> BertConfig:
-        """The shape of a new model, or that of --init-from with this run's dropout."""
-        config, tokenizer = self.config, self.data.tokenizer
-        if config.init_from is None:
-            shape = config.bert_config(
-                vocab_size=len(tokenizer.vocab),
-                pad_token_id=tokenizer.pad_id,
-                objective=self.data.settings.objective,
-            )
-        else:
-            folder = find_model(Path(config.init_from))
-            require_same_tokenizer(folder, self.data)
-            assert config.dropout is not None
-            shape = dataclasses.replace(
-                read_config(folder),
-                objective=self.data.settings.objective,
-                hidden_dropout_prob=config.dropout,
-                attention_probs_dropout_prob=config.dropout,
-            )
-            require_rows(shape, len(tokenizer.vocab), folder)
-            if config.extend_positions:
-                positions = max(shape.max_position_embeddings, self.data.settings.seq_len)
-                shape = dataclasses.replace(shape, max_position_embeddings=positions)
-        require_sequences(
-            shape,
-            self.data,
-            more_positions=f"--max-position-embeddings {self.data.settings.seq_len}"
-            if config.init_from is None
-            else "--extend-positions",
-        )
-        return shape
-
     def start(self, *, overwrite: bool) -> None:
         """Sets the first weights, makes the RUN folder, and tells what is trained, on what."""
-        if self.config.init_from is None:
-            self.draw_weights()
-        else:
-            self.load_weights(find_model(Path(self.config.init_from)))
+        set_first_weights(self.model, self.config, self.progress)
         self.run.create(self.config, self.data, overwrite=overwrite)
         self.run.note_checked_data(self.data)
-        self.progress.log(self._first_line())
-        self.budget.start()
-
-    def draw_weights(self) -> None:
-        """Gives the model its first weights, a function of the seed alone."""
-        assert self.config.init is not None
-        initialize(self.model, self.config.init, self._init_generator())
-
-    def load_weights(self, folder: Path) -> None:
-        """Gives the model the weights of a folder; a head that it lacks is drawn."""
-        account = load_into(
-            self.model,
-            folder,
-            self._init_generator(),
-            extend_positions=self.config.extend_positions,
+        self.progress.log(
+            describe_start(
+                self.model,
+                self.training[0][: self.config.micro_batch_size] or [FILLER],
+                self.data,
+                where=self.ranks.where(self.device),
+                precision=self.precision,
+                init_from=self.config.init_from,
+            )
         )
-        if str(account):
-            self.progress.log(f"{folder}: {account}")
-        old = read_config(folder).max_position_embeddings
-        new = self.model.config.max_position_embeddings
-        if new > old:
-            self.progress.log(f"{folder}: its {old} positions are repeated, which makes {new}")
-
-    def _init_generator(self) -> torch.Generator:
-        return torch.Generator().manual_seed(torch_seed(self.config.seed, "init"))
+        self.budget.start()
 
     def resume(self) -> None:
         """Goes on from the newest checkpoint."""
@@ -465,31 +410,3 @@ class Trainer:
         )
         now = round(self.budget.elapsed_seconds) if self.budget.max_seconds else self.budget.step
         bar.update(min(now, bar.total) - bar.n)
-
-    @torch.no_grad()
-    def _first_line(self) -> str:
-        """Parameters, data, and whether the untrained loss is what chance gives."""
-        examples = self.training[0][: self.config.micro_batch_size] or [FILLER]
-        batch = collate(examples, pad_id=self.data.tokenizer.pad_id).to(self.device)
-        self.model.eval()
-        with autocast(self.device, self.precision):
-            output = self.model(*batch.inputs)
-        sums = loss_sums(output, batch.masked_lm_labels, batch.next_sentence_labels)
-        loss = float(pretraining_loss(sums, num_targets=sums.num_targets, num_pairs=sums.num_pairs))
-        shape = self.model.config
-        chance = math.log(shape.vocab_size) + (math.log(2) if sums.num_pairs else 0.0)
-        num_parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        counts = self.data.manifest["examples"]
-        line = (
-            f"{num_parameters:,} parameters ({shape.num_hidden_layers} layers, "
-            f"{shape.hidden_size} wide) on {self.ranks.where(self.device)}, "
-            f"{str(self.precision).removeprefix('torch.')}; {counts['train']:,} training and "
-            f"{counts['valid']:,} held-out examples"
-        )
-        if self.config.init_from is not None:
-            return f"{line}; loss at the start {loss:.2f}, from {self.config.init_from}"
-        line += f"; untrained loss {loss:.2f}"
-        expected = f"ln({shape.vocab_size}){' + ln 2' if sums.num_pairs else ''} = {chance:.2f}"
-        if abs(loss - chance) <= UNTRAINED_TOLERANCE:
-            return f"{line}, near {expected} as it should be"
-        return f"{line}; warning: it should be near {expected}, so the start is no blank one"
