@@ -3,6 +3,7 @@
 import dataclasses
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -24,6 +25,7 @@ from bertpt.data.build import build_data
 from bertpt.errors import BertptError, InputError, OutputError
 from bertpt.progress import Progress
 from bertpt.training import checkpoint as checkpoint_module
+from bertpt.training import loop
 from bertpt.training.checkpoint import RunFolder, resumed_config
 from bertpt.training.loop import pretrain
 from bertpt.training.seal import open_sealed
@@ -362,16 +364,25 @@ def test_a_run_on_a_file_system_without_locks_trains(data, out, monkeypatch):
 # ----------------------------------------------------------------------------------------- best
 
 
+@pytest.fixture
+def loss_that_rises_again(monkeypatch):
+    """Held-out losses of 5, 4, 3, 4, 5, ... one evaluation after another."""
+    evaluate, numbers = loop.evaluate, itertools.count()
+
+    def bent(*arguments, **named):
+        return {**evaluate(*arguments, **named), "loss": 3.0 + abs(2 - next(numbers))}
+
+    monkeypatch.setattr(loop, "evaluate", bent)
+
+
+@pytest.mark.usefixtures("loss_that_rises_again")
 def test_best_has_the_weights_of_the_lowest_held_out_loss(data, tmp_path):
     out = tmp_path / "run"
-    # A rate at which the loss rises again.
-    config = dataclasses.replace(
-        CONFIG, steps=12, keep_last=0, learning_rate=0.3, muon_learning_rate=0.3
-    )
     progress = Listening()
+    config = dataclasses.replace(CONFIG, steps=12, eval_every=1, save_every=1, keep_last=0)
     pretrain(data, out, config=config, progress=progress)
     lowest = min(evaluations(out), key=lambda entry: entry["loss"])
-    assert 1 < lowest["step"] < 12
+    assert lowest["step"] == 3
     expected = (step(out, lowest["step"]) / "model.safetensors").read_bytes()
     assert (out / "best" / "model.safetensors").read_bytes() == expected
     assert progress.heard[-1] == (
