@@ -6,7 +6,7 @@ import typer
 
 from bertpt.config import EvalConfig
 from bertpt_cli.options import Config, DataFolders, Json, Model, Quiet, takes_settings
-from bertpt_cli.output import nats, percent, print_json, print_table
+from bertpt_cli.output import decimals, nats, percent, print_json, print_table
 
 
 @takes_settings
@@ -44,7 +44,7 @@ def _print_text(result: dict[str, Any]) -> None:
             (
                 "MLM",
                 nats(result["mlm_loss"]),
-                f"{result['mlm_perplexity']:.1f}",
+                decimals(result["mlm_perplexity"], 1),
                 percent(result["mlm_accuracy"]),
                 percent(result["mlm_top5_accuracy"]),
             ),

@@ -204,8 +204,8 @@ def baselines(data: AnyData, split: str) -> dict[str, dict[str, float | None]]:
     return {
         "uniform": {"mlm_loss": math.log(vocab_size), "mlm_accuracy": 1 / vocab_size},
         "unigram": {
-            "mlm_loss": loss / max(1, num_targets),
-            "mlm_accuracy": right / max(1, num_targets),
+            "mlm_loss": _mean(loss, num_targets),
+            "mlm_accuracy": _mean(right, num_targets),
         },
         "nsp_majority": {
             "nsp_loss": float(entropy) if labels.any() else None,

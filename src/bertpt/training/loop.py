@@ -334,12 +334,15 @@ class Trainer:
         entry = {"step": self.budget.step, "split": "valid", **result}
         self.run.log(entry)
         self.evaluated_step = self.budget.step
-        nsp = ""
-        if result["num_pairs"]:
-            nsp = f"; NSP loss {result['nsp_loss']:.3f}, accuracy {result['nsp_accuracy']:.1%}"
+        figures = [
+            f"{name.upper()} loss {result[f'{name}_loss']:.3f}, "
+            f"accuracy {result[f'{name}_accuracy']:.1%}"
+            for name, count in (("mlm", "num_targets"), ("nsp", "num_pairs"))
+            if result[count]
+        ]
         self.progress.log(
-            f"step {self.budget.step}: held out, MLM loss {result['mlm_loss']:.3f}, accuracy "
-            f"{result['mlm_accuracy']:.1%}{nsp} ({result['num_examples']:,} examples)"
+            f"step {self.budget.step}: held out, {'; '.join(figures) or 'nothing to predict'} "
+            f"({result['num_examples']:,} examples)"
         )
         return entry
 
