@@ -54,8 +54,15 @@ class Workers:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._pool is None:
+            return
+        if error is not None:
+            # Their results are not wanted, and a second Ctrl-C, which ends the wait below, would
+            # leave them waiting for work, and this process for them, for ever. What kills them
+            # in public, `kill_workers`, is new in Python 3.14.
+            for process in list((self._pool._processes or {}).values()):  # noqa: SLF001
+                process.kill()
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """The results of a function, in the order of the tasks, which are read as needed.
