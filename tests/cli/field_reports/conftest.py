@@ -5,6 +5,7 @@ import json
 from typing import NamedTuple
 
 import pytest
+import safetensors.torch
 
 from bertpt.data.dataset import DataFolder
 
@@ -123,3 +124,54 @@ def runs():
         }
 
     return runs
+
+
+TINY = ("--hidden-size", 12, "--num-hidden-layers", 1, "--num-attention-heads", 2)
+CPU = ("--device", "cpu", "--precision", "float32")
+
+
+class Trained:
+    """A run as it is now, and what the command told about it."""
+
+    def __init__(self, folder, log=""):
+        self.folder, self.log = folder, log
+
+    def logged(self, split="train"):
+        """The lines of metrics.jsonl about a split."""
+        lines = (self.folder / "metrics.jsonl").read_text().splitlines()
+        return [entry for entry in map(json.loads, lines) if entry["split"] == split]
+
+    def checkpoints(self):
+        """Those of its checkpoints by step."""
+        folders = (self.folder / "checkpoints").iterdir()
+        return {int(path.name.removeprefix("step-")): path for path in folders}
+
+    def tensors(self, name="model/model.safetensors"):
+        """The content of one of its files."""
+        return safetensors.torch.load_file(self.folder / name)
+
+
+@pytest.fixture(scope="session")
+def pretrain(done, tmp_path_factory):
+    """Trains a model 12 wide, by the command, on the CPU in float32; with `out` on in that run."""
+
+    def pretrain(data, *options, shape=TINY, out=None):
+        folder = out or tmp_path_factory.mktemp("field-report") / "run"
+        asked = ("--resume",) if out else (*shape, *CPU)
+        result = done(
+            *("pretrain", data.folder, "--out", folder, *asked, "--log-every", 1, *options)
+        )
+        return Trained(folder, result.stderr)
+
+    return pretrain
+
+
+@pytest.fixture(scope="session")
+def evaluate(done):
+    """The figures of eval-mlm, on the training split of some data unless told otherwise."""
+
+    def evaluate(model, data, *options):
+        asked = ("--json", "--quiet", "--split", "train", "--device", "cpu", *options)
+        return json.loads(done("eval-mlm", model, data.folder, *asked).stdout)
+
+    return evaluate
