@@ -723,12 +723,12 @@ def test_no_command_at_all_shows_the_help_on_stderr(run):
 
 @pytest.mark.parametrize("spelling", ["--lowercase False", "--sentence-per-line no"])
 def test_a_value_after_an_on_off_option_is_never_silently_on(wrong, spelling):
-    # S52; the value is taken for another INPUT, and there is none of that name.
+    # The value is taken for another INPUT, and there is none of that name.
     assert wrong(f"{BUILD} {spelling}", 1).endswith(spelling.split()[1])
 
 
 def test_a_case_option_that_contradicts_the_tokenizer_is_refused(wrong):
-    # S52 again: the folder's tokenizer.json lower-cases, whatever is asked for here.
+    # The folder's tokenizer.json lower-cases, whatever is asked for here.
     line = wrong("build-data corpus.txt --out out --tokenizer tokenizer --no-lowercase", 2)
     assert "lowercase" in line
     assert "tokenizer" in line

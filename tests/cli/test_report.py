@@ -153,7 +153,7 @@ def test_a_folder_without_the_newer_figures_is_inspected_all_the_same(done, data
 
 
 def test_repeated_lines_are_told_and_none_is_removed(build):
-    """S11 of the field reports."""
+    """Thousands of repeated scraped lines made MLM stall (google-research/bert#746)."""
     result = build("a b c .\n" * 500 + f"\n{TEXT}", "--json")
     told = json.loads(result.stdout)
     assert sum(told["sentences"].values()) == 506
@@ -170,7 +170,10 @@ def letters(number):
 
 @pytest.mark.parametrize(("cap", "capped"), [(2, True), (9, True), (10, False)])
 def test_a_cap_on_the_predictions_is_told_where_it_binds(build, cap, capped):
-    """S22 of the field reports; an example of 64 tokens has round(9.6) = 10 to predict."""
+    """20 predictions of 512 tokens are 4%, not 15% (google-research/albert#51).
+
+    An example of 64 tokens has round(9.6) = 10 to predict.
+    """
     options = ("--seq-len", 64, "--valid-fraction", 0, "--max-predictions-per-seq", cap)
     result = build(letters(8), *options, "--json")
     told = json.loads(result.stdout)

@@ -1,6 +1,7 @@
 """Which parameter is treated how, and Muon in float32 beside torch's own."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from bertpt.model.bert import BertForPreTraining
 from bertpt.training import optimizer as optimizer_module
 from bertpt.training.optimizer import (
     Float32Muon,
+    describe_groups,
     load_optimizer_state,
     make_optimizers,
     newton_schulz,
@@ -268,3 +270,17 @@ def test_the_names_of_the_state_are_those_of_the_parameters():
     query = "bert.encoder.layer.1.attention.self.query.weight"
     assert [key for key in state if key.startswith(query)] == [f"{query}/momentum_buffer"]
     assert math.prod(state["bert.pooler.dense.bias/exp_avg"].shape) == 12
+
+
+def test_the_sizes_of_the_groups_are_told_by_a_count_by_hand():
+    model = randomized()
+    # Of each of 2 layers: 4 matrices of attention, 12 x 12, and 2 of 12 x 20.
+    muon = "Muon on 12 tensors (2,112 parameters), weight decay 0.1"
+    # Word, position and segment embeddings; pooler, the transform of MLM, and the NSP head.
+    decayed = 12 * (99 + 11 + 2) + 12 * 12 + 12 * 12 + 2 * 12
+    adamw = f"AdamW on 6 tensors ({decayed:,} parameters), weight decay 0.1"
+    rest = sum(p.numel() for p in model.parameters()) - 2112 - decayed
+    told = describe_groups(make_optimizers(model, settings(optimizer="muon", weight_decay=0.1)))
+    first, second, third = told.split("; ")
+    assert (first, third) == (adamw, muon)
+    assert re.fullmatch(rf"AdamW on \d+ tensors \({rest:,} parameters\), weight decay 0", second)

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
@@ -39,7 +39,7 @@ def load(
         worker_init_fn=_ignore_interrupts,
         multiprocessing_context="spawn",
     )
-    steps = (examples for examples in loader)  # which ends the processes when it is closed
+    steps: Any = iter(loader)
     try:
         yield steps
     except RuntimeError as error:  # torch has no class of its own for it
@@ -50,7 +50,9 @@ def load(
             "checkpoint is good, and --loader-workers 0 does without"
         ) from error
     finally:
-        steps.close()
+        # torch does this in `__del__`, from which a second Ctrl-C could only print a traceback.
+        with suppress(RuntimeError):  # of a process that died meanwhile
+            steps._shutdown_workers()  # noqa: SLF001
 
 
 def _as_it_is(examples: list[Example]) -> list[Example]:

@@ -24,7 +24,12 @@ from bertpt.progress import Progress
 from bertpt.rng import torch_seed
 from bertpt.training.checkpoint import ReadOnlyRun, RunFolder
 from bertpt.training.distributed import ALONE, Ranks
-from bertpt.training.optimizer import learning_rates, make_optimizers, set_learning_rate
+from bertpt.training.optimizer import (
+    describe_groups,
+    learning_rates,
+    make_optimizers,
+    set_learning_rate,
+)
 from bertpt.training.schedule import make_budget, make_schedule
 from bertpt.training.seal import TrainerState
 from bertpt.training.signals import Signals
@@ -135,6 +140,7 @@ class Trainer:
                 init_from=self.config.init_from,
             )
         )
+        self.progress.log(describe_groups(self.optimizers))
         self.budget.start()
 
     def resume(self) -> None:

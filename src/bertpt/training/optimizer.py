@@ -72,6 +72,17 @@ def learning_rates(optimizers: list[torch.optim.Optimizer]) -> dict[str, float]:
     }
 
 
+def describe_groups(optimizers: list[torch.optim.Optimizer]) -> str:
+    """Which optimizer has how many tensors and parameters, and how they decay, in one line."""
+    return "; ".join(
+        f"{'Muon' if isinstance(optimizer, torch.optim.Muon) else 'AdamW'} on "
+        f"{len(group['params'])} tensors ({sum(p.numel() for p in group['params']):,} parameters), "
+        f"weight decay {group['weight_decay']:g}"
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+    )
+
+
 def _all_groups(optimizers: list[torch.optim.Optimizer]) -> Iterator[dict[str, Any]]:
     for optimizer in optimizers:
         yield from optimizer.param_groups

@@ -142,7 +142,9 @@ def test_the_decoder_is_the_embedding_with_a_bias_of_its_own_also_after_resuming
         assert torch.equal(decoder.weight, tensors[embedding])
         assert torch.equal(decoder.bias, biases[-1])
         assert (biases[-1] != 0).all()
-    assert (biases[0] != biases[1]).all()
+    # it went on from where it was, by about the learning rate
+    assert 0 < (biases[0] - biases[1]).abs().max() < 0.03
+    assert biases[0].abs().max() > 0.06
     trained, resumed = run.logged()[-2:]
     assert abs(resumed["loss"] - trained["loss"]) < 0.5  # a lost decoder would cost more
 
