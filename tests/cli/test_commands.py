@@ -325,9 +325,10 @@ def test_inspect_gives_the_manifest_and_the_examples_as_json(done, data):
 # ----------------------------------------------------------------------------------------- pretrain
 
 
-def test_a_run_folder_has_its_five_parts(trained):
+def test_a_run_folder_has_the_parts_that_the_readme_names(trained):
     assert {path.name for path in trained.iterdir()} == {
         "config.json",
+        "checked_data.json",
         "metrics.jsonl",
         "checkpoints",
         "model",
