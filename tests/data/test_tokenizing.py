@@ -16,12 +16,12 @@ UINT16, INT32 = np.dtype(np.uint16), np.dtype(np.int32)
 
 
 @pytest.fixture
-def count(tmp_path):
-    """The counts of documents, tokenized with the toy vocabulary."""
+def told(tmp_path):
+    """What is told of documents, tokenized with the toy vocabulary."""
     tokenizer = from_vocab(VOCAB, lowercase=True, strip_accents=True)
     tokenizer.save(tmp_path / "tokenizer")
 
-    def count(documents, number=1, dtype=UINT16):
+    def told(documents, number=1, dtype=UINT16):
         with Workers(number) as pool:
             return tokenize(
                 documents,
@@ -32,7 +32,36 @@ def count(tmp_path):
                 progress=Progress(quiet=True),
             )[1]
 
+    return told
+
+
+@pytest.fixture
+def count(told):
+    """The counts among it."""
+
+    def count(*arguments, **named):
+        counts = told(*arguments, **named)
+        assert len(counts.pop("text_sha256")) == 64
+        return counts
+
     return count
+
+
+def test_the_fingerprint_is_that_of_the_documents_and_of_nothing_else(told, monkeypatch):
+    documents = [["a b .", "c d"], ["e f g"], ["a b ."]]
+    expected = told(documents)["text_sha256"]
+    monkeypatch.setattr(tokenizing, "CHARS_PER_TASK", 1)
+    assert told([*documents, ["\u00ad"]])["text_sha256"] == expected
+    others = (
+        [["a b ."], ["c d"], ["e f g"], ["a b ."]],
+        [["c d", "a b ."], ["e f g"], ["a b ."]],
+        [["e f g"], ["a b .", "c d"], ["a b ."]],
+        [["a b .", "c d"], ["e f g"]],
+        [["a b .", "c d"], ["e f g"], ["a b . ."]],
+        [],
+    )
+    found = {told(other)["text_sha256"] for other in others}
+    assert len(found | {expected}) == len(others) + 1
 
 
 def test_the_counts_are_those_of_a_count_by_hand(count):

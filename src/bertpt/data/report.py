@@ -216,10 +216,12 @@ def find_warnings(
     if config.valid_fraction and not counts["documents"]["valid"] and not is_sample:
         found.append(f"{num_documents} documents are too few to hold any out, so valid/ is empty")
     if single := counts["single_sentence_documents"]:
-        effect = " and give random pairs only" if config.objective == "nsp" else ""
+        is_nsp = config.objective == "nsp"
+        effect = " and give random pairs only" if is_nsp else ""
+        offer = " If they are that short, take --objective mlm" if is_nsp else ""
         found.append(
             f"{single} of {num_documents} documents have one sentence{effect}; is there a blank "
-            "line after every line?"
+            f"line after every line?{offer}"
         )
     found += filter(
         None,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ def tokenize(
     workers: Workers,
     progress: Progress,
     num_sentences: int | None = None,
-) -> tuple[StoredDocuments, dict[str, int]]:
+) -> tuple[StoredDocuments, dict[str, Any]]:
     """Tokenizes documents; sentences of which nothing is left are dropped.
 
     Args:
@@ -53,6 +53,7 @@ def tokenize(
         - duplicate_sentences: those whose ids are those of an earlier one.
         - duplicate_documents: those whose sentences are those of an earlier one.
         - longest_document: sentences of the longest one.
+        - text_sha256: of what was read, the same wherever it lies and however it is packed.
     """
     num_empty = num_chars = 0
     hashes = array("Q")  # of the sentences that are kept
@@ -75,8 +76,13 @@ def tokenize(
             bar.update(len(encoded.lengths))
         _chunk_tokenizer.cache_clear()
         stored = writer.finish()
-    duplicates = _count_duplicates(hashes, np.load(folder / DOCUMENTS))
-    return stored, {"characters": num_chars, "empty_sentences": num_empty, **duplicates}
+    document_ends = np.load(folder / DOCUMENTS)
+    return stored, {
+        "characters": num_chars,
+        "empty_sentences": num_empty,
+        **_count_duplicates(hashes, document_ends),
+        "text_sha256": _fingerprint(hashes, document_ends),
+    }
 
 
 def _count_duplicates(hashes: "array[int]", document_ends: np.ndarray) -> dict[str, int]:
@@ -87,6 +93,11 @@ def _count_duplicates(hashes: "array[int]", document_ends: np.ndarray) -> dict[s
         "duplicate_documents": _num_repeated(of_documents),
         "longest_document": int(np.diff(document_ends).max(initial=0)),
     }
+
+
+def _fingerprint(hashes: "array[int]", document_ends: np.ndarray) -> str:
+    """SHA-256 of documents, by the hashes of their sentences."""
+    return hashlib.sha256(hashes.tobytes() + document_ends.tobytes()).hexdigest()
 
 
 def _num_repeated(hashes: "array[int] | bytearray") -> int:
