@@ -547,10 +547,12 @@ def test_a_run_that_is_killed_resumes_from_the_newest_checkpoint(data, tmp_path)
     script = """
 import json, os, signal, sys
 from pathlib import Path
+import torch
 from bertpt.config import PretrainConfig
 from bertpt.training.checkpoint import RunFolder
 from bertpt.training.loop import pretrain
 from bertpt.training import checkpoint
+torch.set_num_threads(1)  # as in the process that compares the bits
 seal = checkpoint.seal
 def killed(folder, state):
     seal(folder, state)

@@ -222,12 +222,11 @@ def test_a_save_is_asked_for_once():
         assert signals.stop is None
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_loader_processes_change_no_bit_also_when_interrupted(data, tmp_path, send, workers):
+def test_loader_processes_change_no_bit_also_when_interrupted(data, tmp_path, send):
     go(data, tmp_path / "whole")
     send(4, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        go(data, tmp_path / "run", loader_workers=workers)
+        go(data, tmp_path / "run", loader_workers=2)
     resume(data, tmp_path / "run")
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
