@@ -15,6 +15,7 @@ import torch
 from bertpt.config import BuildConfig, PretrainConfig, TokenizerConfig
 from bertpt.data.build import build_data
 from bertpt.training import loop
+from bertpt.training.background import NAME
 from bertpt.training.checkpoint import RunFolder, Snapshot, resumed_config
 from bertpt.training.loop import Trainer, pretrain
 from bertpt.training.signals import Signals
@@ -172,7 +173,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_harms_nothing(data, tmp_path, send):
     with pytest.raises(KeyboardInterrupt):
         go(data, tmp_path / "run", save_every=2)
     for thread in threading.enumerate():  # which would have ended with the process
-        if thread.daemon:
+        if thread.name == NAME:
             thread.join(60)
     assert RunFolder(tmp_path / "run").newest().path.name == "step-4"
     assert [entry["step"] for entry in metrics(tmp_path / "run") if entry["split"] == "train"] == [
