@@ -3,8 +3,6 @@
 import threading
 from collections.abc import Callable
 
-NAME = "bertpt beside training"
-
 
 class Background:
     """Runs a job in a thread; the next waits for it, and an error waits for the next to ask."""
@@ -24,7 +22,7 @@ class Background:
         self.wait()
         # A daemon, so that whoever will not wait for a save can leave without it.
         self._is_done.clear()
-        threading.Thread(target=self._run, args=(job,), name=NAME, daemon=True).start()
+        threading.Thread(target=self._run, args=(job,), daemon=True).start()
 
     def wait(self) -> None:
         """Waits for the job under way, if there is one.

@@ -93,7 +93,7 @@ class RunFolder:
     """A RUN folder at `path`, finished or not.
 
     Checkpoints, model/ and best/ are written beside training, one save at a time: `wait` waits for
-    the one under way, and so does leaving a `with` block, unless by a Ctrl-C.
+    the one under way, and so does leaving a `with` block.
     """
 
     _keeper = "cpu"  # the device that copies are kept on
@@ -112,9 +112,7 @@ class RunFolder:
 
     def __exit__(self, kind: object, *_: object) -> None:
         try:
-            # A second Ctrl-C waits for nothing. What it leaves half written, `reopen` removes.
-            if kind is not KeyboardInterrupt:
-                self._background.wait()
+            self._background.wait()
         except Exception:
             if kind is None:  # else there is an error to tell already
                 raise
