@@ -12,6 +12,7 @@ class Background:
         self._is_done = threading.Event()
         self._is_done.set()
         self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
 
     def start(self, job: Callable[[], object]) -> None:
         """Waits for the job before, and begins another.
@@ -22,7 +23,8 @@ class Background:
         self.wait()
         # A daemon, so that whoever will not wait for a save can leave without it.
         self._is_done.clear()
-        threading.Thread(target=self._run, args=(job,), daemon=True).start()
+        self._thread = threading.Thread(target=self._run, args=(job,), daemon=True)
+        self._thread.start()
 
     def wait(self) -> None:
         """Waits for the job under way, if there is one.
@@ -31,6 +33,8 @@ class Background:
             BaseException: what it raised.
         """
         self._is_done.wait()
+        if self._thread is not None:
+            self._thread.join()  # or the interpreter's end may find it in its last lines, and abort
         self.check()
 
     def check(self) -> None:
