@@ -1,7 +1,12 @@
 """`bertpt pretrain`."""
 
+import multiprocessing
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -95,7 +100,7 @@ def pretrain(
     if out is None:
         raise MissingOption("--out")
     config = config if not resume else resumed_config(out, given(context, PretrainConfig))
-    with join(config) as ranks:
+    with join(config) as ranks, _leaving_a_save_at_once():
         result = loop.pretrain(
             data,
             out,
@@ -117,6 +122,30 @@ def pretrain(
         for name in ("mlm", "nsp")
     )
     typer.echo(f"{printable(out)}/model after {result['step']:,} steps: {of} {mlm}; {nsp}")
+
+
+@contextmanager
+def _leaving_a_save_at_once() -> Iterator[None]:
+    """Where training does not note it, Ctrl-C ends the process in the midst of a save.
+
+    Otherwise it is a KeyboardInterrupt, as ever. One would have to wait for the thread that saves,
+    which the interpreter cannot end; and what is cut off is passed over when the run goes on.
+    """
+    from bertpt.training.background import is_working
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if not is_working():
+            signal.default_int_handler(number, frame)
+        for process in multiprocessing.active_children():
+            process.kill()
+        os.write(2, b"\nleft without the save under way; go on with --resume\n")
+        os._exit(128 + number)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _verify(

@@ -627,6 +627,46 @@ def test_a_signal_ends_a_run_with_its_status_and_no_traceback(data, tmp_path, nu
     assert not [path for path in tmp_path.rglob(".*") if ".tmp-" in path.name]
 
 
+SLOW_SECOND_SAVE = """
+import time
+from bertpt.training.checkpoint import Snapshot
+from bertpt_cli.main import app
+write = Snapshot.write
+def slowly(snapshot, folder):
+    write(snapshot, folder)
+    if "step-2" in folder.name:
+        print("saving", flush=True)
+        time.sleep(600)
+Snapshot.write = slowly
+app()
+"""
+
+
+def test_a_second_ctrl_c_leaves_at_once_in_the_midst_of_a_save(done, data, tmp_path):
+    run = tmp_path / "run"
+    often = ("--steps", 9, "--save-every", 1, "--keep-last", 0, "--loader-workers", 1)
+    command = [sys.executable, "-c", SLOW_SECOND_SAVE, "pretrain", data, "--out", run, *TINY]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*map(str, (*command, *often))], **pipes) as process:
+        assert process.stdout.readline() == "saving\n"
+        others = psutil.Process(process.pid).children(recursive=True)
+        assert others
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):  # the first waits for it
+            process.wait(timeout=1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+        stderr = process.stderr.read()
+    assert "left without the save under way; go on with --resume" in stderr
+    assert "Traceback" not in stderr
+    _, alive = psutil.wait_procs(others, timeout=10)
+    assert not alive
+    resumed = done("pretrain", data, "--out", run, "--resume")
+    assert "which a process that was killed left unfinished" in resumed.stderr
+    assert f"resuming {run} after step 1\n" in resumed.stderr
+    assert not [path for path in run.rglob(".*") if ".tmp-" in path.name]
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_leaves_nothing_of_an_unfinished_data_folder(tmp_path, number, status):
     words = [f"{a}{b}" for a in "bdfgklmn" for b in ("a", "et", "ing", "or", "un")]

@@ -3,6 +3,13 @@
 import threading
 from collections.abc import Callable
 
+_working: set["Background"] = set()
+
+
+def is_working() -> bool:
+    """Whether a job is under way anywhere in this process; signal handlers may ask."""
+    return bool(_working)
+
 
 class Background:
     """Runs a job in a thread; the next waits for it, and an error waits for the next to ask."""
@@ -23,6 +30,7 @@ class Background:
         self.wait()
         # A daemon, so that whoever will not wait for a save can leave without it.
         self._is_done.clear()
+        _working.add(self)
         self._thread = threading.Thread(target=self._run, args=(job,), daemon=True)
         self._thread.start()
 
@@ -49,4 +57,5 @@ class Background:
         except BaseException as error:  # noqa: BLE001  it is raised where somebody listens
             self._error = error
         finally:
+            _working.discard(self)
             self._is_done.set()

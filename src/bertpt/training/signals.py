@@ -17,8 +17,8 @@ SAVE = getattr(signal, "SIGUSR1", None)  # Windows has none
 class Signals:
     """Notes SIGINT, SIGTERM and SIGUSR1 instead of obeying them; a context manager.
 
-    A second SIGINT is obeyed at once. Outside the main thread, where Python handles no signals,
-    nothing is noted.
+    A second SIGINT goes to the handler that was there before, or else is a KeyboardInterrupt.
+    Outside the main thread, where Python handles no signals, nothing is noted.
 
     Args:
         ranks: the processes that train together. A signal to one is one to all, so all must ask
@@ -51,7 +51,8 @@ class Signals:
 
     def _note_stop(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._noted = self._noted or signal.Signals(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        before = self._before[signal.SIGINT]
+        signal.signal(signal.SIGINT, before if callable(before) else signal.default_int_handler)
 
     def _note_save(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._wants_save = True
