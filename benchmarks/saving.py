@@ -18,8 +18,8 @@ from bertpt.data.build import build_data
 from bertpt.data.dataset import DataFolder
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.tensors import _checksum, save_tensors
-from bertpt.training.checkpoint import RunFolder
 from bertpt.training.optimizer import make_optimizers, optimizer_state
+from bertpt.training.run import RunFolder
 from bertpt.training.seal import TrainerState
 
 VOCAB_SIZE = 30_522

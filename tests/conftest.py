@@ -1,12 +1,16 @@
 """What all tests share."""
 
+import random
 from pathlib import Path
 
 import pytest
 import torch
 
-SHARED = Path(__file__).parents[2] / "shared"
+from bertpt.config import BuildConfig, TokenizerConfig
+from bertpt.data.build import build_data
 
+SHARED = Path(__file__).parents[2] / "shared"
+WORDS = ("cat", "dog", "bird", "sees", "hears", "the", "a", "old", "red", "hill")
 
 # Sums depend on how they are split among threads, and some tests compare bits.
 torch.set_num_threads(1)
@@ -18,3 +22,45 @@ def shared():
     if not SHARED.is_dir():
         pytest.skip(f"needs {SHARED}, which this machine lacks")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def build_tiny():
+    """Makes a DATA folder of documents of six sentences, in sequences of at most 16 tokens."""
+
+    def build(
+        folder,
+        *,
+        text_seed=0,
+        num_documents=20,
+        num_sentences=6,
+        words=WORDS,
+        cleaning=(),
+        **settings,
+    ):
+        rng = random.Random(text_seed)
+        documents = [
+            "\n".join(
+                " ".join(rng.choices(words, k=rng.randint(2, 6))) for _ in range(num_sentences)
+            )
+            for _ in range(num_documents)
+        ]
+        text = folder.with_suffix(".txt")
+        text.write_text("\n\n".join(documents), encoding="utf-8")
+        settings = {"sentence_per_line": True, "seq_len": 16, "valid_fraction": 0.2, **settings}
+        build_data(
+            [str(text)],
+            folder,
+            tokenizer_path=None,
+            config=BuildConfig(**settings),
+            tokenizer_config=TokenizerConfig(vocab_size=60, **dict(cleaning)),
+        )
+        return folder
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def data(build_tiny, tmp_path_factory):
+    """A DATA folder of about 60 examples; change nothing."""
+    return build_tiny(tmp_path_factory.mktemp("data") / "data")

@@ -85,8 +85,8 @@ def pretrain(
 
     from bertpt.progress import Progress
     from bertpt.training import loop
-    from bertpt.training.checkpoint import resumed_config
     from bertpt.training.distributed import find_place, join
+    from bertpt.training.record import resumed_config
 
     if resume and overwrite:
         raise SettingError("resume", "and --overwrite exclude each other")

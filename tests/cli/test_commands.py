@@ -629,7 +629,7 @@ def test_a_signal_ends_a_run_with_its_status_and_no_traceback(data, tmp_path, nu
 
 SLOW_SECOND_SAVE = """
 import time
-from bertpt.training.checkpoint import Snapshot
+from bertpt.training.run import Snapshot
 from bertpt_cli.main import app
 write = Snapshot.write
 def slowly(snapshot, folder):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import random
 from collections import Counter
 from types import SimpleNamespace
 
@@ -11,10 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from bertpt.config import BertConfig, BuildConfig, EvalConfig, TokenizerConfig
+from bertpt.config import BertConfig, EvalConfig
 from bertpt.data import tokenizer
 from bertpt.data.batches import collate
-from bertpt.data.build import build_data
 from bertpt.data.dataset import DataFolder, Example
 from bertpt.errors import InputError, MismatchError
 from bertpt.evaluation.mlm import baselines, eval_mlm, evaluate
@@ -22,31 +20,12 @@ from bertpt.model.bert import BertForPreTraining, BertOutput
 from bertpt.model.initialization import initialize
 
 MASK = 4
-WORDS = ["cat", "dog", "bird", "sees", "hears", "the", "a", "old", "red", "hill"]
-
-
-def build(folder, **settings):
-    """A data folder with 10 or more held-out examples of at most 16 tokens."""
-    rng = random.Random(0)
-    documents = [
-        "\n".join(" ".join(rng.choices(WORDS, k=rng.randint(2, 6))) for _ in range(6))
-        for _ in range(14)
-    ]
-    text = folder.with_suffix(".txt")
-    text.write_text("\n\n".join(documents))
-    build_data(
-        [str(text)],
-        folder,
-        tokenizer_path=None,
-        config=BuildConfig(sentence_per_line=True, seq_len=16, **settings),
-        tokenizer_config=TokenizerConfig(vocab_size=60),
-    )
-    return folder
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = build(tmp_path_factory.mktemp("data") / "data", valid_fraction=0.3, dupe_factor=3)
+def data(build_tiny, tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "data"
+    folder = build_tiny(path, num_documents=14, valid_fraction=0.3, dupe_factor=3)
     return DataFolder(folder)
 
 
@@ -293,8 +272,8 @@ def test_data_longer_than_the_models_positions_is_refused_with_both_numbers(data
         eval_mlm(tmp_path, data.path, config=EvalConfig())
 
 
-def test_an_empty_split_is_refused(model_folder, tmp_path):
-    empty = build(tmp_path / "data", valid_fraction=0.0)
+def test_an_empty_split_is_refused(model_folder, build_tiny, tmp_path):
+    empty = build_tiny(tmp_path / "data", valid_fraction=0.0)
     with pytest.raises(InputError, match="no valid examples; try --split train"):
         eval_mlm(model_folder, empty, config=EvalConfig())
 

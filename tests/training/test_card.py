@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-import random
 import re
 
 import pytest
@@ -11,11 +10,10 @@ import yaml
 from huggingface_hub import ModelCard
 from transformers import pipeline
 
-from bertpt.config import BuildConfig, PretrainConfig, TokenizerConfig
-from bertpt.data.build import build_data
+from bertpt.config import PretrainConfig
 from bertpt.data.dataset import DataFolder
-from bertpt.training.checkpoint import resumed_config
 from bertpt.training.loop import Trainer, pretrain
+from bertpt.training.record import resumed_config
 
 CONFIG = PretrainConfig(
     hidden_size=12,
@@ -47,30 +45,10 @@ NOT_EVALUATED = "It was not evaluated on held-out text."
 every_card = pytest.mark.parametrize("place", EVALUATED)
 
 
-def build(folder, **settings):
-    """A data folder of some 200 examples of at most 16 tokens, a few of them held out."""
-    rng = random.Random(6)
-    words = ["cat", "dog", "bird", "sees", "hears", "the", "a", "old", "red", "hill"]
-    documents = [
-        "\n".join(" ".join(rng.choices(words, k=rng.randint(2, 6))) for _ in range(20))
-        for _ in range(20)
-    ]
-    text = folder.with_suffix(".txt")
-    text.write_text("\n\n".join(documents))
-    settings = {"sentence_per_line": True, "seq_len": 16, "valid_fraction": 0.2, **settings}
-    build_data(
-        [str(text)],
-        folder,
-        tokenizer_path=None,
-        config=BuildConfig(**settings),
-        tokenizer_config=TokenizerConfig(vocab_size=60),
-    )
-    return folder
-
-
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("data") / "data")
+def data(build_tiny, tmp_path_factory):
+    """Some 200 examples."""
+    return build_tiny(tmp_path_factory.mktemp("data") / "data", num_sentences=20)
 
 
 @pytest.fixture(scope="module")
@@ -157,8 +135,8 @@ def test_the_hub_reads_the_front_matter(out, place):
 
 
 @pytest.mark.parametrize("language", ["no", "de"])  # YAML takes a bare "no" for false
-def test_the_language_is_that_of_the_data(run, tmp_path, language):
-    data = build(tmp_path / "data", language=language)
+def test_the_language_is_that_of_the_data(run, build_tiny, tmp_path, language):
+    data = build_tiny(tmp_path / "data", num_sentences=20, language=language)
     front = card_of(run(data, steps=1) / "model").split("---\n")[1]
     assert yaml.safe_load(front)["language"] == language
 
@@ -254,8 +232,8 @@ def test_its_example_runs(out):
 # ------------------------------------------------------------------------------- special cases
 
 
-def test_a_run_without_held_out_documents_says_so(run, tmp_path):
-    data = build(tmp_path / "data", valid_fraction=0.0)
+def test_a_run_without_held_out_documents_says_so(run, build_tiny, tmp_path):
+    data = build_tiny(tmp_path / "data", valid_fraction=0.0)
     path = run(data)
     for place in EVALUATED:
         card = card_of(path / place)

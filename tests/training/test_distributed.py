@@ -10,7 +10,6 @@ import itertools
 import json
 import math
 import os
-import random
 import re
 import shutil
 import signal
@@ -26,16 +25,16 @@ import pytest
 import safetensors.torch
 import torch
 
-from bertpt.config import BuildConfig, PretrainConfig, TokenizerConfig
+from bertpt.config import PretrainConfig
 from bertpt.data.batches import TrainingExamples, in_order
-from bertpt.data.build import build_data
 from bertpt.data.dataset import DataFolder
 from bertpt.errors import BertptError, InputError
 from bertpt.model.sharded import own_part, whole
 from bertpt.progress import Progress
 from bertpt.training import loop, optimizer, schedule
-from bertpt.training.checkpoint import RunFolder, resumed_config
 from bertpt.training.distributed import ALONE, Place, find_place, first_host, join
+from bertpt.training.record import resumed_config
+from bertpt.training.run import RunFolder
 from bertpt.training.start import set_first_weights
 from bertpt.training.step import accumulate_gradients
 
@@ -142,7 +141,8 @@ def be_a_rank(folder):
                 grads, _ = gradients(folder, case, ranks)
                 if ranks.is_first:
                     safetensors.torch.save_file(grads, folder / f"{case} gradients.safetensors")
-            progress = Heard()
+            progress, heard = Progress(), []
+            progress.log = heard.append
             last = loop.pretrain(
                 folder / data_of(case),
                 folder / "two" / case,
@@ -152,7 +152,7 @@ def be_a_rank(folder):
             )
             told[case] = {
                 "last": last,
-                "heard": progress.lines,
+                "heard": heard,
                 "weights": checksum(trainers[-1].model),
                 "seen": [hash_of(trainers[-1].training[step]) for step in range(8)],
             }
@@ -168,17 +168,6 @@ def be_a_rank(folder):
         told["spoilt"] = spoilt_in_the_second_rank(folder, ranks_for(plain, "sharded"))
         told["by the clock"] = by_the_clock(folder, ranks_for(plain, "plain"))
     (folder / f"rank {plain.number}.json").write_text(json.dumps(told))
-
-
-class Heard(Progress):
-    """Keeps the lines that it is told."""
-
-    def __init__(self):
-        super().__init__()
-        self.lines = []
-
-    def log(self, message):
-        self.lines.append(message)
 
 
 def ranks_for(ranks, case):
@@ -241,26 +230,6 @@ def by_the_clock(folder, ranks):
 # --------------------------------------------------------------------------------------- the tests
 
 
-def build(folder, **settings):
-    """A data folder of about 60 examples of at most 16 tokens."""
-    rng = random.Random(0)
-    words = ["cat", "dog", "bird", "sees", "hears", "the", "a", "old", "red", "hill"]
-    documents = [
-        "\n".join(" ".join(rng.choices(words, k=rng.randint(2, 6))) for _ in range(6))
-        for _ in range(20)
-    ]
-    text = folder.with_suffix(".txt")
-    text.write_text("\n\n".join(documents))
-    config = BuildConfig(sentence_per_line=True, seq_len=16, valid_fraction=0.2, **settings)
-    build_data(
-        [str(text)],
-        folder,
-        tokenizer_path=None,
-        config=config,
-        tokenizer_config=TokenizerConfig(vocab_size=60),
-    )
-
-
 def free_port():
     with contextlib.closing(socket.socket()) as listening:
         listening.bind(("127.0.0.1", 0))
@@ -306,11 +275,11 @@ def cut_back(folder, source, out):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(build_tiny, tmp_path_factory):
     """Runs of all cases by one process under one/, by two under two/."""
     folder = tmp_path_factory.mktemp("ranks")
-    build(folder / "data")
-    build(folder / "mlm-data", objective="mlm")
+    build_tiny(folder / "data")
+    build_tiny(folder / "mlm-data", objective="mlm")
     for case in CASES:
         data, out = folder / data_of(case), folder / "one" / case
         loop.pretrain(data, out, config=config_of(case))
@@ -328,7 +297,7 @@ def told(folder):
 
 
 def metrics(out):
-    return list(RunFolder(out).metrics())
+    return list(RunFolder(out).metrics)
 
 
 def assert_same_course(ours, theirs):
@@ -660,7 +629,7 @@ def test_a_signal_to_one_rank_saves_and_ends_all(folder, tmp_path):
     processes[1].send_signal(signal.SIGTERM)
     first, second = ends_of(processes)
     assert (first.status, second.status) == (143, 143), first.err + second.err
-    [checkpoint] = RunFolder(out).checkpoints()
+    [checkpoint] = RunFolder(out).checkpoints.paths()
     step = checkpoint.name.removeprefix("step-")
     assert f"SIGTERM: step {step} is saved in {out}; go on with --resume" in first.err
     assert second.err == ""

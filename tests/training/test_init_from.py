@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-import random
 import re
 import shutil
 
@@ -14,17 +13,20 @@ import torch.nn.functional as F  # noqa: N812
 import transformers
 from transformers import AutoTokenizer
 
-from bertpt.config import BuildConfig, PretrainConfig, TokenizerConfig
+from bertpt.config import BuildConfig, PretrainConfig
 from bertpt.data import tokenizer
 from bertpt.data.build import build_data
 from bertpt.data.dataset import DataFolder
 from bertpt.data.view import transformers_view
 from bertpt.model.bert import BertForPreTraining
 from bertpt.progress import Progress
-from bertpt.training.checkpoint import RunFolder, resumed_config
 from bertpt.training.loop import Trainer, pretrain
+from bertpt.training.record import resumed_config
+from bertpt.training.run import RunFolder
 
 SEQ_LEN = 16
+# "Dog" and "à" are other tokens where cleaning keeps case and accents.
+WORDS = ["cat", "Dog", "bird", "sees", "hears", "the", "à", "old", "red", "hill"]
 CONFIG = PretrainConfig(
     warmup=0.0,
     steps=3,
@@ -61,38 +63,9 @@ LACKS = {
 }
 
 
-class Listening(Progress):
-    def __init__(self):
-        super().__init__()
-        self.heard = []
-
-    def log(self, message):
-        self.heard.append(message)
-
-
-def build(folder, **cleaning):
-    """A data folder of about 60 examples of at most 16 tokens."""
-    rng = random.Random(3)
-    words = ["cat", "Dog", "bird", "sees", "hears", "the", "à", "old", "red", "hill"]
-    documents = [
-        "\n".join(" ".join(rng.choices(words, k=rng.randint(2, 6))) for _ in range(6))
-        for _ in range(20)
-    ]
-    text = folder.with_suffix(".txt")
-    text.write_text("\n\n".join(documents), encoding="utf-8")
-    build_data(
-        [str(text)],
-        folder,
-        tokenizer_path=None,
-        config=BuildConfig(sentence_per_line=True, seq_len=SEQ_LEN, valid_fraction=0.2),
-        tokenizer_config=TokenizerConfig(vocab_size=60, **cleaning),
-    )
-    return folder
-
-
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("data") / "data")
+def data(build_tiny, tmp_path_factory):
+    return build_tiny(tmp_path_factory.mktemp("data") / "data", words=WORDS)
 
 
 @pytest.fixture(scope="module")
@@ -307,12 +280,13 @@ def test_the_loss_at_the_start_is_that_of_the_model_in_transformers(save, step_o
 
 def test_the_first_line_tells_the_loss_at_the_start_and_the_model(save, step_on_all, data):
     folder, oracle = save("BertForPreTraining")
-    progress = Listening()
+    progress, heard = Progress(), []
+    progress.log = heard.append
     step_on_all(folder, progress=progress)
-    told = re.search(rf"loss at the start (\d+\.\d\d), from {folder}$", progress.heard[0])
+    told = re.search(rf"loss at the start (\d+\.\d\d), from {folder}$", heard[0])
     assert float(told[1]) == pytest.approx(sum(losses_of(oracle, data)), abs=0.006)
     # what stands there for a blank start would be wrong here
-    assert not any("warning" in line or "untrained" in line for line in progress.heard)
+    assert not any("warning" in line or "untrained" in line for line in heard)
 
 
 def test_a_run_from_a_run_is_one_from_its_newest_model(first_run, run):
@@ -425,9 +399,10 @@ def test_a_head_that_the_model_lacks_is_drawn_from_the_seed(save, started, kind)
 @pytest.mark.parametrize("kind", LACKS)
 def test_every_weight_that_is_new_or_left_out_is_named(save, run, kind):
     folder, _ = save(kind)
-    progress = Listening()
+    progress, heard = Progress(), []
+    progress.log = heard.append
     run(folder, progress=progress)
-    told = " ".join(line for line in progress.heard if line.startswith(f"{folder}: "))
+    told = " ".join(line for line in heard if line.startswith(f"{folder}: "))
     words = set(re.split(r"[,;() ]+", told))
     left_out = {name for name in weights(folder) if name.startswith("classifier.")}
     assert {word for word in words if re.match(r"(bert|cls|classifier)\.", word)} == (
@@ -561,8 +536,8 @@ def test_the_decoder_stays_tied_and_has_one_bias(save, run, data):
     ],
     ids=lambda cleaning: "-".join(cleaning) or "default",
 )
-def test_a_run_comes_back_from_transformers_bit_for_bit(tmp_path, cleaning):
-    data = build(tmp_path / "data", **cleaning)
+def test_a_run_comes_back_from_transformers_bit_for_bit(build_tiny, tmp_path, cleaning):
+    data = build_tiny(tmp_path / "data", words=WORDS, cleaning=cleaning)
     config = dataclasses.replace(CONFIG, **SHAPE)
     pretrain(data, tmp_path / "run", config=config)
     model = transformers.BertForPreTraining.from_pretrained(tmp_path / "run/model")

@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 import os
-import random
 import re
 import shutil
 from types import SimpleNamespace
@@ -15,15 +14,15 @@ import safetensors.torch
 import torch
 
 from bertpt import files
-from bertpt.config import SCHEDULES, BuildConfig, PretrainConfig, TokenizerConfig
-from bertpt.data.build import build_data
+from bertpt.config import SCHEDULES, PretrainConfig
 from bertpt.data.dataset import DataFolder
 from bertpt.errors import BertptError, InputError, MismatchError, OutputError, SettingError
 from bertpt.model.bert import BertForPreTraining
 from bertpt.progress import Progress
-from bertpt.training.checkpoint import RunFolder, resumed_config
 from bertpt.training.loop import Trainer, pretrain
 from bertpt.training.optimizer import Float32Muon
+from bertpt.training.record import resumed_config
+from bertpt.training.run import RunFolder
 from bertpt.training.start import set_first_weights
 
 CONFIG = PretrainConfig(
@@ -50,31 +49,6 @@ VALID_KEYS = {
     *("step", "split", "loss", "mlm_loss", "mlm_perplexity", "mlm_accuracy", "nsp_loss"),
     *("nsp_accuracy", "num_examples", "num_targets"),
 }
-
-
-def build(folder, *, seed, valid_fraction=0.2):
-    """A data folder of about 60 examples of at most 16 tokens."""
-    rng = random.Random(seed)
-    words = ["cat", "dog", "bird", "sees", "hears", "the", "a", "old", "red", "hill"]
-    documents = [
-        "\n".join(" ".join(rng.choices(words, k=rng.randint(2, 6))) for _ in range(6))
-        for _ in range(20)
-    ]
-    text = folder.with_suffix(".txt")
-    text.write_text("\n\n".join(documents))
-    build_data(
-        [str(text)],
-        folder,
-        tokenizer_path=None,
-        config=BuildConfig(sentence_per_line=True, seq_len=16, valid_fraction=valid_fraction),
-        tokenizer_config=TokenizerConfig(vocab_size=60),
-    )
-    return folder
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("data") / "data", seed=0)
 
 
 @pytest.fixture
@@ -123,15 +97,6 @@ def metrics(out, split="train"):
 
 def weights(folder):
     return safetensors.torch.load_file(folder / "model.safetensors")
-
-
-class Listening(Progress):
-    """Keeps the lines that it is told."""
-
-    heard = ()
-
-    def log(self, message):
-        self.heard += (message,)
 
 
 def start_of(data, config):
@@ -281,10 +246,11 @@ def test_another_length_and_what_it_makes_of_the_learning_rate_is_told(
 ):
     # After 3 of 4 steps a half is left of what follows 2 of warm-up; of 8 steps, 5 of 6 would be.
     out = stopped_run(4, steps=4, warmup=2, schedule=name, save_every=1)
-    progress = Listening()
+    progress, heard = Progress(), []
+    progress.log = heard.append
     config = resumed_config(out, {"steps": 8})
     pretrain(data, out, config=config, resume=True, progress=progress)
-    assert len([line for line in progress.heard if re.search(told, line)]) == 1
+    assert len([line for line in heard if re.search(told, line)]) == 1
 
 
 def test_a_run_from_before_there_were_schedules_goes_on(run, data, stopped_run):
@@ -298,10 +264,12 @@ def test_a_run_from_before_there_were_schedules_goes_on(run, data, stopped_run):
 
 
 def test_nothing_is_told_of_a_length_that_stays(data, stopped_run):
-    out, progress = stopped_run(2, save_every=1), Listening()
+    out = stopped_run(2, save_every=1)
+    progress, heard = Progress(), []
+    progress.log = heard.append
     pretrain(data, out, config=resumed_config(out, {}), resume=True, progress=progress)
-    assert any("resuming" in line for line in progress.heard)
-    assert not any("instead of" in line for line in progress.heard)
+    assert any("resuming" in line for line in heard)
+    assert not any("instead of" in line for line in heard)
 
 
 def test_a_resumed_run_may_not_change_what_decides_the_weights(run):
@@ -323,8 +291,8 @@ def test_a_resumed_run_may_change_how_long_it_runs_and_how_it_is_watched(run):
     assert dataclasses.replace(config, steps=1, log_every=1, keep_last=0) == resumed_config(out, {})
 
 
-def test_other_data_is_refused_by_both_fingerprints(run, tmp_path):
-    out, other = run(steps=1), build(tmp_path / "other", seed=1)
+def test_other_data_is_refused_by_both_fingerprints(run, build_tiny, tmp_path):
+    out, other = run(steps=1), build_tiny(tmp_path / "other", text_seed=1)
     with pytest.raises(MismatchError) as caught:
         resume(other, out)
     assert DataFolder(other).fingerprint[:12] in str(caught.value)
@@ -533,7 +501,7 @@ def test_a_run_of_minutes_does_not_evaluate_away_the_end_of_its_decay(run, clock
 def test_keep_last_keeps_the_newest_by_number(run):
     out = run(steps=11, save_every=1, keep_last=2)
     assert checkpoints(out) == {"step-10", "step-11"}
-    assert [path.name for path in RunFolder(out).checkpoints()] == ["step-10", "step-11"]
+    assert [path.name for path in RunFolder(out).checkpoints.paths()] == ["step-10", "step-11"]
 
 
 def test_keep_last_0_keeps_all(run):
@@ -569,7 +537,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_is_not_saved(data, tmp_path)
     )
     with pytest.raises(BertptError, match=r"step \d+: loss .*(nan|inf)"):
         pretrain(data, tmp_path / "run", config=config)
-    newest = RunFolder(tmp_path / "run").checkpoints()[-1]
+    newest = RunFolder(tmp_path / "run").checkpoints.paths()[-1]
     assert all(tensor.isfinite().all() for tensor in weights(newest).values())
     *taken, last = metrics(tmp_path / "run")
     assert all(math.isfinite(entry["loss"]) and "not_taken" not in entry for entry in taken)
@@ -618,7 +586,7 @@ def test_bad_batches_may_be_skipped_and_count_as_steps(data, tmp_path, monkeypat
     skipped = [entry for entry in metrics(tmp_path / "run") if "not_taken" in entry]
     assert [entry["step"] for entry in skipped] == [2, 4]
     assert all(entry["loss"] is entry["nsp_loss"] is None for entry in skipped)
-    newest = RunFolder(tmp_path / "run").newest().path
+    newest = RunFolder(tmp_path / "run").checkpoints.newest().path
     assert newest.name == "step-5"
     assert all(tensor.isfinite().all() for tensor in weights(newest).values())
 
@@ -645,7 +613,7 @@ def test_skipped_steps_are_counted_over_the_whole_run(data, tmp_path, monkeypatc
     with pytest.raises(BertptError, match=r"^step 5: .* --skip-bad-batches 2,"):
         pretrain(data, out, config=resumed_config(out, {}), resume=True)
     pretrain(data, out, config=resumed_config(out, {"skip_bad_batches": 2}), resume=True)
-    assert RunFolder(out).newest().path.name == "step-6"
+    assert RunFolder(out).checkpoints.newest().path.name == "step-6"
 
 
 def test_no_optimizer_steps_on_gradients_that_are_not_finite(data, tmp_path):
@@ -682,8 +650,8 @@ def test_a_run_that_exists_is_replaced_on_request_only(run, data, tmp_path):
     assert (other / "letter.txt").read_text() == "Dear"
 
 
-def test_data_without_held_out_documents_trains_all_the_same(tmp_path):
-    data = build(tmp_path / "data", seed=2, valid_fraction=0.0)
+def test_data_without_held_out_documents_trains_all_the_same(build_tiny, tmp_path):
+    data = build_tiny(tmp_path / "data", valid_fraction=0.0)
     result = pretrain(data, tmp_path / "run", config=dataclasses.replace(CONFIG, eval_every=1))
     assert result["split"] == "train"
     assert result["step"] == 5
@@ -691,14 +659,15 @@ def test_data_without_held_out_documents_trains_all_the_same(tmp_path):
 
 
 def test_the_first_line_tells_the_size_and_that_the_start_is_a_blank_one(data, tmp_path):
-    progress = Listening()
+    progress, heard = Progress(), []
+    progress.log = heard.append
     pretrain(data, tmp_path / "run", config=CONFIG, progress=progress)
     num_parameters = sum(t.numel() for t in weights(tmp_path / "run" / "model").values())
     vocab_size = len(DataFolder(data).tokenizer.vocab)
-    assert f"{num_parameters:,} parameters" in progress.heard[0]
-    assert f"near ln({vocab_size}) + ln 2" in progress.heard[0]
-    assert f"{math.log(vocab_size) + math.log(2):.2f}" in progress.heard[0]
-    assert "warning" not in progress.heard[0]
+    assert f"{num_parameters:,} parameters" in heard[0]
+    assert f"near ln({vocab_size}) + ln 2" in heard[0]
+    assert f"{math.log(vocab_size) + math.log(2):.2f}" in heard[0]
+    assert "warning" not in heard[0]
 
 
 def test_the_first_line_reads_no_more_than_a_micro_batch(data, tmp_path, monkeypatch):

@@ -12,11 +12,11 @@ import pytest
 import safetensors.torch
 import torch
 
-from bertpt.config import BuildConfig, PretrainConfig, TokenizerConfig
-from bertpt.data.build import build_data
+from bertpt.config import PretrainConfig
 from bertpt.training import loop
-from bertpt.training.checkpoint import RunFolder, Snapshot, resumed_config
 from bertpt.training.loop import Trainer, pretrain
+from bertpt.training.record import resumed_config
+from bertpt.training.run import RunFolder, Snapshot
 from bertpt.training.signals import Signals
 
 CONFIG = PretrainConfig(
@@ -35,22 +35,6 @@ CONFIG = PretrainConfig(
     precision="float32",
 )
 WATCHED = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    lines = (f"the {a} {b} sees a {c}" for a in ("old", "red") for b in "abcdef" for c in "defghi")
-    documents = zip(*[iter(lines)] * 6, strict=True)
-    (folder / "text.txt").write_text("\n\n".join("\n".join(document) for document in documents))
-    build_data(
-        [str(folder / "text.txt")],
-        folder / "data",
-        tokenizer_path=None,
-        config=BuildConfig(sentence_per_line=True, seq_len=16, valid_fraction=0.2),
-        tokenizer_config=TokenizerConfig(vocab_size=60),
-    )
-    return folder / "data"
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +93,8 @@ def assert_same_run(one, other):
     assert metrics(one) == metrics(other)
     for name in ("model.safetensors", "optimizer.safetensors"):
         left, right = (
-            safetensors.torch.load_file(RunFolder(run).newest().path / name) for run in (one, other)
+            safetensors.torch.load_file(RunFolder(run).checkpoints.newest().path / name)
+            for run in (one, other)
         )
         assert left.keys() == right.keys()
         assert all(torch.equal(left[key], right[key]) for key in left), name
@@ -125,7 +110,7 @@ def test_the_step_is_finished_and_saved_and_the_run_goes_on_as_if_nothing_were(
     with pytest.raises((KeyboardInterrupt, SystemExit)) as left:
         go(data, tmp_path / "run")
     assert isinstance(left.value, SystemExit) == (number == signal.SIGTERM)
-    assert RunFolder(tmp_path / "run").newest().path.name == f"step-{step}"
+    assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == f"step-{step}"
     resume(data, tmp_path / "run")
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
@@ -151,7 +136,7 @@ def test_an_evaluation_that_is_interrupted_is_done_when_the_run_goes_on(
         patch.setattr(loop, "evaluate", interrupted)
         with pytest.raises(SystemExit):
             go(data, tmp_path / "run")
-    assert RunFolder(tmp_path / "run").newest().path.name == f"step-{at}"
+    assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == f"step-{at}"
     assert at in evaluated_steps(tmp_path / "whole")
     assert at not in evaluated_steps(tmp_path / "run")
     resume(data, tmp_path / "run")
@@ -162,7 +147,7 @@ def test_sigusr1_saves_and_goes_on(data, tmp_path, send):
     go(data, tmp_path / "whole", keep_last=0)
     send(2, signal.SIGUSR1)
     go(data, tmp_path / "run", keep_last=0)
-    saved = [path.name for path in RunFolder(tmp_path / "run").checkpoints()]
+    saved = [path.name for path in RunFolder(tmp_path / "run").checkpoints.paths()]
     assert saved == ["step-2", "step-7"]
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
@@ -171,7 +156,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_harms_nothing(data, tmp_path, send):
     send(5, signal.SIGINT, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         go(data, tmp_path / "run", save_every=2)
-    assert RunFolder(tmp_path / "run").newest().path.name == "step-4"
+    assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == "step-4"
     assert [entry["step"] for entry in metrics(tmp_path / "run") if entry["split"] == "train"] == [
         *(1, 2, 3, 4)
     ]
@@ -191,7 +176,7 @@ def test_ctrl_c_twice_while_a_checkpoint_is_written_waits_for_it(data, tmp_path,
     monkeypatch.setattr(Snapshot, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         go(data, tmp_path / "run", save_every=2)
-    assert RunFolder(tmp_path / "run").newest().path.name == "step-4"
+    assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == "step-4"
     assert not list((tmp_path / "run").rglob("*.tmp-*"))
 
 
@@ -205,7 +190,7 @@ def test_a_thread_may_train(data, tmp_path):
     thread = threading.Thread(target=go, args=(data, tmp_path / "run"), kwargs={"steps": 1})
     thread.start()
     thread.join()
-    assert RunFolder(tmp_path / "run").newest().path.name == "step-1"
+    assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == "step-1"
 
 
 def test_a_save_is_asked_for_once():

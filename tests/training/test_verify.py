@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from bertpt.config import BuildConfig, PretrainConfig, TokenizerConfig
-from bertpt.data.build import build_data
+from bertpt.config import PretrainConfig
 from bertpt.errors import SettingError
 from bertpt.training import checkpoint
 from bertpt.training.loop import Trainer
@@ -22,22 +21,6 @@ CONFIG = PretrainConfig(
     device="cpu",
     precision="float32",
 )
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    lines = [f"the {a} {b} sees a {c}" for a in ("old", "red") for b in "abcdef" for c in "defghi"]
-    documents = ["\n".join(lines[i : i + 6]) for i in range(0, len(lines), 6)]
-    (folder / "text.txt").write_text("\n\n".join(documents))
-    build_data(
-        [str(folder / "text.txt")],
-        folder / "data",
-        tokenizer_path=None,
-        config=BuildConfig(sentence_per_line=True, seq_len=16),
-        tokenizer_config=TokenizerConfig(vocab_size=60),
-    )
-    return folder / "data"
 
 
 @pytest.mark.parametrize(("num_steps", "halfway"), [(2, 1), (5, 2), (9, 4)])

@@ -29,6 +29,7 @@ from bertpt.model.bert import BertForPreTraining
 Number = TypeVar("Number", int, float)
 
 SECONDS_FOR_FIRST = 1.0  # that others leave to rank 0 to tell an error, since all may have it
+SECONDS_BETWEEN_LOOKS = 0.05  # at whether it did
 
 
 class Ranks:
@@ -341,14 +342,18 @@ def _tell_once(
         store: what the ranks share.
         unless_any: be silent where another rank has told any error.
     """
-    name = hashlib.sha256(str(error).encode()).hexdigest()
-    with contextlib.suppress(RuntimeError):  # who holds the store may be gone
+    name = f"bertpt/errors/{hashlib.sha256(str(error).encode()).hexdigest()}"
+    others = same = 0
+    with contextlib.suppress(RuntimeError):  # rank 0, which holds the store, may be gone
         others = store.add("bertpt/errors", 1) - 1
-        if place.rank:
-            time.sleep(SECONDS_FOR_FIRST)
-        same = store.add(f"bertpt/errors/{name}", 1) - 1
-        if others if unless_any else same:
-            raise SystemExit(error.exit_code)
+        # Asked again and again, since rank 0 may be gone by the end of this time; waited for to the
+        # end, since torchrun ends rank 0, too, when another has ended.
+        for _ in range(round(SECONDS_FOR_FIRST / SECONDS_BETWEEN_LOOKS) if place.rank else 0):
+            same = same or store.add(name, 0)
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        same = same or store.add(name, 1) - 1
+    if others if unless_any else same:
+        raise SystemExit(error.exit_code)
     error.args = (f"{error} (rank {place.rank})",) if place.rank else error.args
     raise error
 

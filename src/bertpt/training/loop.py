@@ -22,7 +22,6 @@ from bertpt.model.sharded import own_part, whole
 from bertpt.model.stored import read_config
 from bertpt.progress import Progress
 from bertpt.rng import torch_seed
-from bertpt.training.checkpoint import ReadOnlyRun, RunFolder
 from bertpt.training.distributed import ALONE, Ranks
 from bertpt.training.optimizer import (
     describe_groups,
@@ -30,6 +29,7 @@ from bertpt.training.optimizer import (
     make_optimizers,
     set_learning_rate,
 )
+from bertpt.training.run import ReadOnlyRun, RunFolder
 from bertpt.training.schedule import make_budget, make_schedule
 from bertpt.training.seal import TrainerState
 from bertpt.training.signals import Signals
@@ -112,7 +112,7 @@ class Trainer:
         )
         self.device = ranks.device(config.device)
         self.precision = choose_precision(config.precision, self.device)
-        self.checkpoint = run.newest(progress.log) if resume else None
+        self.checkpoint = run.checkpoints.newest(progress.log) if resume else None
         shape = read_config(self.checkpoint.path) if self.checkpoint else first_shape(config, data)
         self.model = ranks.place(BertForPreTraining(shape), self.device)
         self.replica: nn.Module = self.model  # what a step calls
@@ -129,7 +129,6 @@ class Trainer:
         """Sets the first weights, makes the RUN folder, and tells what is trained, on what."""
         set_first_weights(self.model, self.config, self.progress)
         self.run.create(self.config, self.data, overwrite=overwrite)
-        self.run.note_checked_data(self.data)
         self.progress.log(
             describe_start(
                 self.model,
@@ -145,17 +144,15 @@ class Trainer:
 
     def resume(self) -> None:
         """Goes on from the newest checkpoint."""
-        self.run.require_same_data(self.data)
+        self.run.record.require_same_data(self.data)
         assert self.checkpoint is not None
         state = self.checkpoint.load(self.model, self.optimizers)
         self.begun_at = self.saved_step = state.step
         self.num_skipped = state.num_skipped
-        started_with = self.run.settings()
-        self.run.update_settings(self.config)
-        self.run.note_checked_data(self.data)
-        self.run.forget_metrics_after(state.step)
+        started_with = self.run.record.settings()
+        self.run.go_on(self.config, self.data, step=state.step)
         self.ranks.barrier()  # for all to read the same of them
-        for entry in self.run.metrics():
+        for entry in self.run.metrics:
             if entry["split"] == "valid":
                 self.evaluated_step = entry["step"]
         self.progress.log(f"resuming {self.run.path} after step {state.step}")
@@ -230,7 +227,7 @@ class Trainer:
     def _end_again(self) -> dict[str, Any]:
         """Of a run that was resumed when it was done; returns the last metrics."""
         self.progress.log(f"{self.begun_at} steps are done and no more were asked for")
-        *_, entry = ({"step": self.begun_at, "split": "train"}, *self.run.metrics())
+        *_, entry = ({"step": self.begun_at, "split": "train"}, *self.run.metrics)
         entry = self._evaluate() or entry
         self.run.save_best(self.model, self.data, step=self.begun_at)
         self.run.save_newest(self.model, self.data, step=self.begun_at)
@@ -377,7 +374,7 @@ class Trainer:
 
     def _tell_best(self) -> None:
         """Says so where an earlier step was better than the last one."""
-        best = self.run.best
+        best = self.run.metrics.best
         if best is not None and best["step"] != self.budget.step:
             self.progress.log(
                 f"step {best['step']} had the lowest held-out loss, {best['loss']:.3f}: "

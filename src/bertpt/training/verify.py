@@ -12,8 +12,9 @@ from bertpt.config import PretrainConfig
 from bertpt.data.folders import open_data
 from bertpt.errors import SettingError
 from bertpt.progress import Progress
-from bertpt.training.checkpoint import RunFolder, resumed_config
 from bertpt.training.loop import Trainer
+from bertpt.training.record import resumed_config
+from bertpt.training.run import RunFolder
 
 LOSSES = ("loss", "mlm_loss", "nsp_loss", "grad_norm")
 
@@ -74,7 +75,7 @@ def verify_resume(
         second.resume()
         second.train(until=num_steps)
         logged = [
-            [entry for entry in one.metrics() if entry["split"] == "train"]
+            [entry for entry in one.metrics if entry["split"] == "train"]
             for one in (whole.run, run)
         ]
     off = {

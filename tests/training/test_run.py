@@ -1,4 +1,4 @@
-"""Checkpoints: whole or passed over, the newest by number, and nothing of others touched."""
+"""The RUN folder: checkpoints whole or passed over, the best kept, nothing of others touched."""
 
 import dataclasses
 import fcntl
@@ -20,14 +20,13 @@ import safetensors.torch
 import torch
 
 from bertpt import files
-from bertpt.config import BuildConfig, PretrainConfig, TokenizerConfig
-from bertpt.data.build import build_data
+from bertpt.config import PretrainConfig
 from bertpt.errors import BertptError, InputError, OutputError
 from bertpt.progress import Progress
-from bertpt.training import checkpoint as checkpoint_module
-from bertpt.training import loop
-from bertpt.training.checkpoint import RunFolder, resumed_config
+from bertpt.training import loop, run
 from bertpt.training.loop import pretrain
+from bertpt.training.record import resumed_config
+from bertpt.training.run import RunFolder
 from bertpt.training.seal import open_sealed
 
 CONFIG = PretrainConfig(
@@ -52,41 +51,6 @@ FILES = {
 }
 
 
-class Listening(Progress):
-    """Keeps the lines that it is told."""
-
-    heard = ()
-
-    def log(self, message):
-        self.heard += (message,)
-
-
-def build(folder, valid_fraction=0.2, **settings):
-    rng = random.Random(3)
-    words = ["cat", "dog", "bird", "sees", "hears", "the", "a", "old", "red", "hill"]
-    documents = [
-        "\n".join(" ".join(rng.choices(words, k=rng.randint(2, 6))) for _ in range(6))
-        for _ in range(20)
-    ]
-    text = folder.with_suffix(".txt")
-    text.write_text("\n\n".join(documents))
-    build_data(
-        [str(text)],
-        folder,
-        tokenizer_path=None,
-        config=BuildConfig(
-            sentence_per_line=True, seq_len=16, valid_fraction=valid_fraction, **settings
-        ),
-        tokenizer_config=TokenizerConfig(vocab_size=60),
-    )
-    return folder
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("data") / "data")
-
-
 @pytest.fixture(scope="module")
 def whole(data, tmp_path_factory):
     """A run of 5 steps with checkpoints 3, 4 and 5; change nothing."""
@@ -103,9 +67,10 @@ def out(whole, tmp_path):
 
 def resume(data, out, **changes):
     """Goes on; returns what was told."""
-    progress = Listening()
+    progress, heard = Progress(), []
+    progress.log = heard.append
     pretrain(data, out, config=resumed_config(out, changes), resume=True, progress=progress)
-    return progress.heard
+    return heard
 
 
 def step(out, number):
@@ -286,7 +251,7 @@ def test_old_checkpoints_go_only_when_the_new_one_is_complete(data, out, monkeyp
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint_module, "seal", full)
+    monkeypatch.setattr(run, "seal", full)
     with pytest.raises(OutputError, match=r"cannot write .*step-6: No space"):
         resume(data, out, steps=7)
     assert names(out / "checkpoints") == {"step-3", "step-4", "step-5"}
@@ -378,14 +343,15 @@ def loss_that_rises_again(monkeypatch):
 @pytest.mark.usefixtures("loss_that_rises_again")
 def test_best_has_the_weights_of_the_lowest_held_out_loss(data, tmp_path):
     out = tmp_path / "run"
-    progress = Listening()
+    progress, heard = Progress(), []
+    progress.log = heard.append
     config = dataclasses.replace(CONFIG, steps=12, eval_every=1, save_every=1, keep_last=0)
     pretrain(data, out, config=config, progress=progress)
     lowest = min(evaluations(out), key=lambda entry: entry["loss"])
     assert lowest["step"] == 3
     expected = (step(out, lowest["step"]) / "model.safetensors").read_bytes()
     assert (out / "best" / "model.safetensors").read_bytes() == expected
-    assert progress.heard[-1] == (
+    assert heard[-1] == (
         f"step {lowest['step']} had the lowest held-out loss, {lowest['loss']:.3f}: {out / 'best'}"
     )
 
@@ -413,15 +379,15 @@ def test_best_is_written_by_evaluations_between_saves(data, tmp_path):
     assert f"after step {best}" in (tmp_path / "run" / "best" / "README.md").read_text()
 
 
-def test_for_mlm_alone_the_best_is_by_mlm_loss(tmp_path):
-    data = build(tmp_path / "data", objective="mlm")
+def test_for_mlm_alone_the_best_is_by_mlm_loss(build_tiny, tmp_path):
+    data = build_tiny(tmp_path / "data", objective="mlm")
     pretrain(data, tmp_path / "run", config=CONFIG)
     best = min(evaluations(tmp_path / "run"), key=lambda entry: entry["mlm_loss"])["step"]
     assert f"after step {best}" in (tmp_path / "run" / "best" / "README.md").read_text()
 
 
-def test_without_held_out_data_there_is_no_best(tmp_path):
-    data = build(tmp_path / "data", valid_fraction=0.0)
+def test_without_held_out_data_there_is_no_best(build_tiny, tmp_path):
+    data = build_tiny(tmp_path / "data", valid_fraction=0.0)
     pretrain(data, tmp_path / "run", config=CONFIG)
     assert not (tmp_path / "run" / "best").exists()
 
@@ -464,7 +430,7 @@ def test_a_save_that_fails_ends_the_run_with_its_error(data, tmp_path, monkeypat
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint_module, "seal", full)
+    monkeypatch.setattr(run, "seal", full)
     with pytest.raises(OutputError, match=r"cannot write .*step-5: No space"):
         pretrain(data, tmp_path / "run", config=dataclasses.replace(CONFIG, save_every=0))
 
@@ -549,16 +515,15 @@ import json, os, signal, sys
 from pathlib import Path
 import torch
 from bertpt.config import PretrainConfig
-from bertpt.training.checkpoint import RunFolder
+from bertpt.training import run
 from bertpt.training.loop import pretrain
-from bertpt.training import checkpoint
 torch.set_num_threads(1)  # as in the process that compares the bits
-seal = checkpoint.seal
+seal = run.seal
 def killed(folder, state):
     seal(folder, state)
     if state.step == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-checkpoint.seal = killed
+run.seal = killed
 config = PretrainConfig(**json.loads(sys.argv[3]))
 pretrain(Path(sys.argv[1]), Path(sys.argv[2]), config=config)
 """
