@@ -5,7 +5,9 @@ import math
 import operator
 import os
 import random
+import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -31,6 +33,24 @@ def test_a_few_tasks_start_no_process(monkeypatch):
     monkeypatch.setattr(workers, "ProcessPoolExecutor", None)
     with Workers(8) as pool:
         assert list(pool.map(operator.neg, range(TASKS_ALONE))) == [-n for n in range(TASKS_ALONE)]
+
+
+def test_processes_that_are_started_early_prepare_and_share_the_first_tasks(tmp_path):
+    with Workers(3) as pool:
+        pool.start(partial(tempfile.mkdtemp, dir=tmp_path))
+        started = time.monotonic()
+        while len(list(tmp_path.iterdir())) < 2:
+            assert time.monotonic() - started < 30
+            time.sleep(0.01)
+        numbers = set(pool.map(operator.methodcaller("__call__"), [os.getpid] * TASKS_ALONE))
+    assert len(numbers) > 1
+
+
+def test_a_single_process_prepares_nothing(tmp_path):
+    with Workers(1) as pool:
+        pool.start(partial(tempfile.mkdtemp, dir=tmp_path))
+        assert list(pool.map(operator.neg, [1])) == [-1]
+    assert not list(tmp_path.iterdir())
 
 
 def test_tasks_are_read_only_as_needed():

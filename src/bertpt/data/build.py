@@ -29,6 +29,8 @@ from bertpt.errors import InputError, SettingError
 from bertpt.progress import Progress
 from bertpt.rng import generator, permutation
 
+MUCH = 1 << 22  # bytes on the disk, a second's work
+
 
 def build_data(
     inputs: Sequence[str],
@@ -150,6 +152,7 @@ def build_folder(
             workers=pool,
             progress=progress,
             num_sentences=spool.num_sentences,
+            is_much=sample_bytes is None and (corpus.total_bytes or 0) >= MUCH,
         )
         spool.remove()
         _require_documents(len(stored), corpus, config.objective)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from bertpt import files
+from bertpt.data.arrow import to_arrow, to_lists
 from bertpt.data.example import Rows, token_dtype
 from bertpt.progress import Progress
 
@@ -85,11 +86,11 @@ class SplitWriter:
             self._writer = pa.ipc.new_stream(str(path), self._schema)
             self._shards.append(0)
         arrays = [
-            _lists(rows.input_ids, rows.num_tokens),
-            pa.array(rows.b_starts),
-            pa.array(rows.next_sentence_labels),
-            _lists(rows.masked_positions, rows.num_masked),
-            _lists(rows.masked_input_ids, rows.num_masked),
+            to_lists(rows.input_ids, rows.num_tokens),
+            to_arrow(rows.b_starts),
+            to_arrow(rows.next_sentence_labels),
+            to_lists(rows.masked_positions, rows.num_masked),
+            to_lists(rows.masked_input_ids, rows.num_masked),
         ]
         self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
         self._shards[-1] += len(rows)
@@ -130,8 +131,3 @@ class SplitWriter:
             {"file": f"{self._folder.name}/{path.name}", "examples": count, "sha256": digest}
             for path, count, digest in zip(paths, self._shards, digests, strict=True)
         ]
-
-
-def _lists(values: np.ndarray, lengths: np.ndarray) -> pa.ListArray:
-    offsets = np.concatenate([[0], lengths.cumsum()]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))

@@ -5,7 +5,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bertpt.data import tokenizer
+from bertpt.data.arrow import to_strings
 from bertpt.data.chunks import ChunkTokenizer
 from bertpt.data.documents import DOCUMENTS, DocumentWriter, StoredDocuments
 from bertpt.data.workers import Workers
@@ -33,6 +34,7 @@ def tokenize(
     workers: Workers,
     progress: Progress,
     num_sentences: int | None = None,
+    is_much: bool = False,
 ) -> tuple[StoredDocuments, dict[str, Any]]:
     """Tokenizes documents; sentences of which nothing is left are dropped.
 
@@ -44,6 +46,7 @@ def tokenize(
         workers: who does it.
         progress: where to tell how far it is.
         num_sentences: of all documents, if that is known.
+        is_much: whether there is so much that all workers will have to do.
 
     Returns:
         The documents, and what only this stage sees of the text:
@@ -62,8 +65,10 @@ def tokenize(
     def tasks() -> Iterator[tuple[Path, np.dtype, pa.StringArray]]:
         for sentences, is_last in _batches(documents):
             ends.append(is_last)
-            yield tokenizer_path, dtype, pa.array(sentences, pa.string())
+            yield tokenizer_path, dtype, to_strings(sentences)
 
+    if is_much:
+        workers.start(partial(_chunk_tokenizer, tokenizer_path))
     with (
         closing(DocumentWriter(folder, dtype)) as writer,
         progress.bar("tokenizing", unit="sentence", unit_scale=True, total=num_sentences) as bar,

@@ -32,10 +32,10 @@ def num_cores() -> int:
 class Workers:
     """Maps functions over tasks in several processes, this one included; a context manager.
 
-    The others are started only when there is enough to do, anew rather than by a fork, since
-    threads may be running. A function must be one of a module, its task and result must be
-    picklable, and it must not depend on the tasks before: then the results are the same for any
-    number of workers.
+    The others are started by `start`, or when there proves to be enough to do, anew rather than by
+    a fork, since threads may be running. A function must be one of a module, its task and result
+    must be picklable, and it must not depend on the tasks before: then the results are the same for
+    any number of workers.
 
     Args:
         number: of processes.
@@ -56,13 +56,22 @@ class Workers:
     ) -> None:
         if self._pool is None:
             return
-        if error is not None:
-            # Their results are not wanted, and a second Ctrl-C, which ends the wait below, would
-            # leave them waiting for work, and this process for them, for ever. What kills them
-            # in public, `kill_workers`, is new in Python 3.14.
-            for process in list((self._pool._processes or {}).values()):  # noqa: SLF001
-                process.kill()
+        # They have nothing to put away. After an error a second Ctrl-C, which ends the wait below,
+        # would leave them waiting for work, and this process for them, for ever. What kills them in
+        # public, `kill_workers`, is new in Python 3.14.
+        for process in list((self._pool._processes or {}).values()):  # noqa: SLF001
+            process.kill()
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def start(self, prepare: Callable[[], object]) -> None:
+        """Starts the other processes, if there are to be any, beside what is done here meanwhile.
+
+        Args:
+            prepare: what each begins with, such as filling a cache; it must be picklable.
+        """
+        if self._number > 1 and self._pool is None:
+            for _ in range(self._number - 1):  # for each submitted task one is started
+                self._started(prepare).submit(int)
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """The results of a function, in the order of the tasks, which are read as needed.
@@ -101,15 +110,15 @@ class Workers:
         here.set_result(function(task))
         return here
 
-    def _started(self) -> ProcessPoolExecutor:
+    def _started(self, prepare: Callable[[], object] = int) -> ProcessPoolExecutor:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                self._number - 1, multiprocessing.get_context("spawn"), initializer=_begin
-            )
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self._number - 1, context, _begin, (prepare,))
         return self._pool
 
 
-def _begin() -> None:
+def _begin(prepare: Callable[[], object]) -> None:
     """Ctrl-C goes to all processes of a terminal; this one's parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each worker is one core's worth
+    prepare()
