@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
+from signal import SIGINT
 from typing import Any
 
 from torch import nn
@@ -195,6 +196,9 @@ class Trainer:
                     entry = self._evaluate(signals) or entry
                 saves = self._is_due(config.save_every) or signals.take_save()
                 ends = done or budget.step == until
+                if signals.stop:
+                    again = "; Ctrl-C again leaves without it" if signals.stop == SIGINT else ""
+                    self.progress.log(f"{signals.stop.name}: saving step {budget.step}{again}")
                 if ends or saves or signals.stop:
                     self._save()
                 if evaluates:
