@@ -149,8 +149,9 @@ class PairMaker(_Maker):
         self, documents: StoredDocuments, *, max_num_tokens: int, short_seq_prob: float
     ) -> None:
         super().__init__(documents, max_num_tokens=max_num_tokens, short_seq_prob=short_seq_prob)
-        # Of each document, counted in sentences.
-        self._starts = np.concatenate([[0], documents.lengths.cumsum()])
+        # Of each document, counted in sentences. Looking up single numbers in the memory of an
+        # array takes half the time that it takes in the array.
+        self._starts = np.concatenate([[0], documents.lengths.cumsum()]).data
 
     def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
         """The pairs of one document in one pass; `rng` decides everything that is random."""
@@ -226,9 +227,9 @@ class PairMaker(_Maker):
         unwanted = tokens[slice(*unlike)].tobytes()
         for _ in range(DRAWS):
             other, sentence = self._draw_sentence(number, rng)
-            ends = self._documents.ends(other)
+            ends = self._documents.ends(other).data
             start, end = _span(ends, sentence, room=room, num_sentences=num_sentences)
-            b_start, b_end = int(ends[start]), int(ends[end])
+            b_start, b_end = ends[start], ends[end]
             if tokens[b_start : ends[start + 1]].tobytes() == unwanted:
                 continue
             fills = b_end - b_start >= room
@@ -245,12 +246,12 @@ class PairMaker(_Maker):
     def _draw_sentence(self, number: int, rng: np.random.Generator) -> tuple[int, int]:
         """Any sentence of the other documents, with equal chance: its document and its number."""
         starts = self._starts
-        start, end = int(starts[number]), int(starts[number + 1])
-        sentence = below(rng, int(starts[-1]) - (end - start))
+        start, end = starts[number], starts[number + 1]
+        sentence = below(rng, starts[-1] - (end - start))
         if sentence >= start:
             sentence += end - start
         other = bisect_right(starts, sentence) - 1
-        return other, sentence - int(starts[other])
+        return other, sentence - starts[other]
 
 
 class OrderMaker(_Maker):
@@ -315,7 +316,9 @@ def _end_of_chunk(ends: Sequence[int], start: int, target: int) -> int:
     return min(max(end, start + 2), len(ends) - 1)
 
 
-def _span(ends: np.ndarray, start: int, *, room: int, num_sentences: int | None) -> tuple[int, int]:
+def _span(
+    ends: Sequence[int], start: int, *, room: int, num_sentences: int | None
+) -> tuple[int, int]:
     """A run of sentences from near `start`, not so near the document's end that it is too short.
 
     Args:
