@@ -35,7 +35,7 @@ def test_a_few_tasks_start_no_process(monkeypatch):
         assert list(pool.map(operator.neg, range(TASKS_ALONE))) == [-n for n in range(TASKS_ALONE)]
 
 
-def test_processes_that_are_started_early_prepare_and_share_the_first_tasks(tmp_path):
+def test_processes_that_are_started_early_prepare_and_take_the_first_tasks(tmp_path):
     with Workers(3) as pool:
         pool.start(partial(tempfile.mkdtemp, dir=tmp_path))
         started = time.monotonic()
@@ -43,7 +43,7 @@ def test_processes_that_are_started_early_prepare_and_share_the_first_tasks(tmp_
             assert time.monotonic() - started < 30
             time.sleep(0.01)
         numbers = set(pool.map(operator.methodcaller("__call__"), [os.getpid] * TASKS_ALONE))
-    assert len(numbers) > 1
+    assert numbers - {os.getpid()}
 
 
 def test_a_single_process_prepares_nothing(tmp_path):

@@ -196,10 +196,8 @@ class Trainer:
                     entry = self._evaluate(signals) or entry
                 saves = self._is_due(config.save_every) or signals.take_save()
                 ends = done or budget.step == until
-                if signals.stop:
-                    again = "; Ctrl-C again leaves without it" if signals.stop == SIGINT else ""
-                    self.progress.log(f"{signals.stop.name}: saving step {budget.step}{again}")
                 if ends or saves or signals.stop:
+                    self._tell_stop(signals)
                     self._save()
                 if evaluates:
                     self.run.save_best(self.model, self.data, step=budget.step)
@@ -237,6 +235,11 @@ class Trainer:
         self.run.save_newest(self.model, self.data, step=self.begun_at)
         self._tell_best()
         return entry
+
+    def _tell_stop(self, signals: Signals) -> None:
+        if signals.stop:
+            again = "; Ctrl-C again leaves without it" if signals.stop == SIGINT else ""
+            self.progress.log(f"{signals.stop.name}: saving step {self.budget.step}{again}")
 
     def _leave(self, signals: Signals) -> None:
         """Ends the process, or the run that it is in, as the signal would have done."""
