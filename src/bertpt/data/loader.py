@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
+from multiprocessing import resource_tracker
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -11,6 +12,11 @@ from torch.utils.data import DataLoader
 from bertpt.data.batches import TrainingExamples
 from bertpt.data.example import Example
 from bertpt.errors import BertptError
+
+# What a terminal or Slurm sends to all processes of a run; the one that trains decides what to do.
+TO_THE_TRAINER = {
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
+}
 
 
 @contextmanager
@@ -36,10 +42,10 @@ def load(
         batch_size=None,
         num_workers=workers,
         collate_fn=_as_it_is,
-        worker_init_fn=_ignore_interrupts,
         multiprocessing_context="spawn",
     )
-    steps: Any = iter(loader)
+    with _signals_blocked():
+        steps: Any = iter(loader)
     try:
         yield steps
     except RuntimeError as error:  # torch has no class of its own for it
@@ -50,9 +56,13 @@ def load(
             "checkpoint is good, and --loader-workers 0 does without"
         ) from error
     finally:
-        # torch does this in `__del__`, from which a second Ctrl-C could only print a traceback.
-        with suppress(RuntimeError):  # of a process that died meanwhile
-            steps._shutdown_workers()  # noqa: SLF001
+        try:
+            # torch does this in `__del__`, from which a second Ctrl-C could only print a traceback.
+            with suppress(RuntimeError):  # of a process that died meanwhile
+                steps._shutdown_workers()  # noqa: SLF001
+        finally:
+            for worker in steps._workers:  # noqa: SLF001
+                worker.kill()  # as torch would with SIGTERM, which does not reach it
 
 
 def _as_it_is(examples: list[Example]) -> list[Example]:
@@ -60,6 +70,14 @@ def _as_it_is(examples: list[Example]) -> list[Example]:
     return examples
 
 
-def _ignore_interrupts(number: int) -> None:  # noqa: ARG001
-    """Ctrl-C goes to all processes of a terminal; the one that trains decides when to end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Processes that are started meanwhile never see those signals; this one sees them later."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TO_THE_TRAINER)
+    try:
+        # With the first process it would be started, too, and lets two of them through again.
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, TO_THE_TRAINER)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
