@@ -488,6 +488,13 @@ def test_a_run_of_minutes_goes_on_where_it_was_stopped_and_the_pause_does_not_co
     assert rates == pytest.approx([1e-3 * (1 - step / 20) / 0.8 for step in range(10, 20)])
 
 
+def test_a_run_without_a_logged_step_returns_its_length(build_tiny, tmp_path, monkeypatch):
+    data = build_tiny(tmp_path / "data", valid_fraction=0.0)
+    BadLosses(monkeypatch, 1)
+    config = dataclasses.replace(CONFIG, steps=1, warmup=0.0, skip_bad_batches=1)
+    assert pretrain(data, tmp_path / "run", config=config) == {"step": 1, "split": "train"}
+
+
 def test_a_run_of_minutes_does_not_evaluate_away_the_end_of_its_decay(run, clock):
     # 5 steps, 8 s of evaluation, 5 steps, 8 s, 5 steps: 31 s; no 8 s are left of 35.
     out = run(steps=None, warmup=0.2, max_minutes=35 / 60, eval_every=5)

@@ -64,6 +64,7 @@ def pretrain(
 
     Returns:
         The last line of metrics.jsonl: step and losses, of held-out examples where there are some.
+        Without a line, step and split alone.
 
     Raises:
         BertptError: settings, data and output do not fit together, or the loss is not finite.
@@ -206,7 +207,7 @@ class Trainer:
                 if ends:
                     self.run.wait()
                     self._tell_best()
-                    return entry
+                    return entry or {"step": budget.step, "split": "train"}  # none was logged
                 if evaluates or saves:
                     budget.count_pause(time.monotonic() - started)
 
