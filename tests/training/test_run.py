@@ -21,10 +21,12 @@ import torch
 
 from bertpt import files
 from bertpt.config import PretrainConfig
+from bertpt.data.dataset import DataFolder
 from bertpt.errors import BertptError, InputError, OutputError
 from bertpt.progress import Progress
 from bertpt.training import loop, run
 from bertpt.training.loop import pretrain
+from bertpt.training.optimizer import optimizer_state
 from bertpt.training.record import resumed_config
 from bertpt.training.run import RunFolder
 from bertpt.training.seal import open_sealed
@@ -201,6 +203,23 @@ def test_a_run_whose_config_lacks_a_part_is_refused(data, out):
     (out / "config.json").write_text(json.dumps({**stored, "settings": None}))
     with pytest.raises(InputError, match=r"config\.json is damaged: it has no settings"):
         resume(data, out)
+
+
+def test_a_checkpoint_that_was_loaded_may_change_or_go(data, out):
+    config = resumed_config(out, {})
+    trainer = loop.Trainer(DataFolder(data), RunFolder(out), config, Progress(), resume=True)
+    trainer.resume()
+
+    def state():
+        return optimizer_state(trainer.optimizers, trainer.model)
+
+    before = state()
+    for path in step(out, 5).glob("*.safetensors"):
+        with path.open("r+b") as file:
+            file.write(bytes(path.stat().st_size))
+    after = state()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    assert any(tensor.any() for tensor in before.values())
 
 
 # ------------------------------------------------------------------- what is ours, and the newest

@@ -204,7 +204,8 @@ def load_optimizer_state(
         device = (
             value.device if value.ndim == 0 and parameter.device.type == "cpu" else parameter.device
         )
-        state = value.to(device)
+        # A copy, since safetensors maps its file, whose disk is not free before the map is.
+        state = value.to(device, copy=True)
         # What is as large as the parameter lies as the parameter does.
         owner[parameter].state[parameter][key] = (
             sharded_like(state, parameter) if state.shape == parameter.shape else state
