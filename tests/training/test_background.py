@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from bertpt.training.background import Background
+from bertpt.training.background import Background, is_working
 
 SECONDS = 30  # after which a test that hangs gives up
 
@@ -72,3 +72,17 @@ def test_check_does_not_wait():
     background.check()
     go.set()
     background.wait()
+
+
+def test_where_no_thread_can_be_started_the_caller_does_the_job(monkeypatch):
+    def no_thread(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    background, done = Background(), []
+    background.start(lambda: done.append("job"))
+    assert done == ["job"]
+    background.start(failing)
+    with pytest.raises(OSError, match="full"):
+        background.wait()
+    assert not is_working()

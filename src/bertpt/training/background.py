@@ -32,7 +32,11 @@ class Background:
         self._is_done.clear()
         _working.add(self)
         self._thread = threading.Thread(target=self._run, args=(job,), daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system has no thread left: it is done here, then
+            self._thread = None
+            self._run(job)
 
     def wait(self) -> None:
         """Waits for the job under way, if there is one.
