@@ -620,16 +620,23 @@ def test_an_error_of_all_ranks_is_told_once(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_signal_to_one_rank_saves_and_ends_all(folder, tmp_path):
+def test_a_signal_to_one_rank_saves_and_ends_all_after_the_save(folder, tmp_path):
+    code = (
+        "import time; from bertpt.training import run; seal = run.seal; "
+        "run.seal = lambda *arguments: (time.sleep(2), seal(*arguments)); "
+        "from bertpt_cli.main import app; app()"
+    )
     out = tmp_path / "run"
     endless = ("--steps", 1_000_000, "--log-every", 1, "--warmup", 0.1)
-    processes = start_two(command(folder, out, *endless))
+    processes = start_two(["-c", code, *command(folder, out, *endless)[2:]])
     while not (out / "metrics.jsonl").exists() and all(p.poll() is None for p in processes):
         time.sleep(0.1)
     processes[1].send_signal(signal.SIGTERM)
+    processes[1].wait(timeout=300)  # who starts them would now end the other
+    saved = RunFolder(out).checkpoints.paths()
     first, second = ends_of(processes)
     assert (first.status, second.status) == (143, 143), first.err + second.err
-    [checkpoint] = RunFolder(out).checkpoints.paths()
+    [checkpoint] = saved
     step = checkpoint.name.removeprefix("step-")
     assert f"SIGTERM: step {step} is saved in {out}; go on with --resume" in first.err
     assert second.err == ""

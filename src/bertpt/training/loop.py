@@ -251,6 +251,7 @@ class Trainer:
             f"{signals.stop.name}: step {self.budget.step} is saved in {self.run.path}; go on with "
             "--resume"
         )
+        self.ranks.barrier()  # torchrun and srun end those that are left, such as who still saves
         signals.obey()
 
     def _is_due(self, every: int) -> bool:
