@@ -32,6 +32,7 @@ from bertpt.errors import BertptError, InputError
 from bertpt.model.sharded import own_part, whole
 from bertpt.progress import Progress
 from bertpt.training import loop, optimizer, schedule
+from bertpt.training.checkpoint import Checkpoint, Checkpoints
 from bertpt.training.distributed import ALONE, Place, find_place, first_host, join
 from bertpt.training.record import resumed_config
 from bertpt.training.run import RunFolder
@@ -160,8 +161,11 @@ def be_a_rank(folder):
             go_on(folder, out, ranks=ranks_for(plain, case), **CASES[case])
         if plain.is_first:
             cut_back(folder, "two/plain", "resumed")
+            cut_back(folder, "two/plain", "prolonged")
         plain.barrier()
         go_on(folder, "resumed", ranks=ranks_for(plain, "plain"))
+        told["prolonged"] = prolonged_where_the_second_is_slow(folder, plain)
+        told["apart"] = where_the_second_sees_an_older_checkpoint(folder, plain)
         _, after, told["muon"] = after_a_step_of_muon(folder, ranks_for(plain, "sharded"))
         if plain.is_first:
             safetensors.torch.save_file(after, folder / "muon.safetensors")
@@ -189,6 +193,37 @@ def checksum(model):
 def go_on(folder, out, *, ranks=ALONE, **changes):
     config = resumed_config(folder / out, changes)
     loop.pretrain(folder / "data", folder / out, config=config, resume=True, ranks=ranks)
+
+
+def prolonged_where_the_second_is_slow(folder, ranks):
+    """How often a new length is told of, as all must when they agree on a clock for it."""
+    load, tell, told = Checkpoint.load, loop.Trainer._tell_new_length, []
+
+    def slow_load(checkpoint, *arguments):
+        time.sleep(0.3 * ranks.number)
+        return load(checkpoint, *arguments)
+
+    def noting(trainer, *arguments):
+        told.append(arguments)
+        tell(trainer, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoint, "load", slow_load)
+        patch.setattr(loop.Trainer, "_tell_new_length", noting)
+        go_on(folder, "prolonged", ranks=ranks, steps=4)
+    return len(told)
+
+
+def where_the_second_sees_an_older_checkpoint(folder, ranks):
+    """The error."""
+    numbered = Checkpoints._numbered
+    ranks.barrier()  # for what was saved last to be there
+    with pytest.MonkeyPatch.context() as patch:
+        if ranks.number:
+            patch.setattr(Checkpoints, "_numbered", lambda self: numbered(self)[:-1])
+        with pytest.raises(InputError) as error:
+            go_on(folder, "prolonged", ranks=ranks)
+    return str(error.value)
 
 
 def spoilt_in_the_second_rank(folder, ranks):
@@ -396,6 +431,16 @@ def test_a_run_of_two_that_was_stopped_ends_with_the_same_bits(folder):
         assert (folder / "resumed" / name).read_bytes() == (
             folder / "two/plain" / name
         ).read_bytes()
+
+
+def test_every_rank_sees_a_new_length_however_late_it_looks(told):
+    assert [rank["prolonged"] for rank in told] == [1, 1]
+
+
+def test_ranks_that_see_other_checkpoints_do_not_go_on(folder, told):
+    out = folder / "prolonged"
+    for rank in told:
+        assert rank["apart"].startswith(f"not every process finds {out}'s checkpoint of step 4 ")
 
 
 def test_a_weight_that_is_not_finite_in_one_rank_stops_all_before_they_save(folder, told):

@@ -152,6 +152,7 @@ class Trainer:
         self.begun_at = self.saved_step = state.step
         self.num_skipped = state.num_skipped
         started_with = self.run.record.settings()
+        self._require_same_checkpoint(state)  # after which all have read the settings
         self.run.go_on(self.config, self.data, step=state.step)
         self.ranks.barrier()  # for all to read the same of them
         for entry in self.run.metrics:
@@ -161,6 +162,14 @@ class Trainer:
         self.budget.start(step=state.step, elapsed_seconds=state.elapsed_seconds)
         if self.config.length != started_with.length:
             self._tell_new_length(started_with, state)
+
+    def _require_same_checkpoint(self, state: TrainerState) -> None:
+        first = int(self.ranks.broadcast(state.step))
+        if self.ranks.any(state.step != first):
+            raise InputError(
+                f"not every process finds {self.run.path}'s checkpoint of step {first} whole; all "
+                "must see one folder, and a network file system may be a minute behind"
+            )
 
     def _tell_new_length(self, old: PretrainConfig, state: TrainerState) -> None:
         """Says what another length makes of the learning rate, which may be a jump."""
