@@ -1,6 +1,7 @@
 """The check of one's own set-up: it passes where resuming works, and fails where it does not."""
 
 import dataclasses
+import weakref
 
 import pytest
 import torch
@@ -33,6 +34,20 @@ def test_a_run_agrees_with_itself_bit_for_bit(data, num_steps, halfway):
         "max_weight_difference": 0.0,
         "first_difference": None,
     }
+
+
+def test_there_is_one_model_at_a_time(data, monkeypatch):
+    alive, seen = weakref.WeakSet(), []
+    prepare = Trainer.__init__
+
+    def counting(trainer, *arguments, **named):
+        seen.append(len(alive))
+        prepare(trainer, *arguments, **named)
+        alive.add(trainer.model)
+
+    monkeypatch.setattr(Trainer, "__init__", counting)
+    verify_resume(data, config=CONFIG, num_steps=2)
+    assert seen == [0, 0, 0]
 
 
 def test_a_lost_optimizer_state_is_found(data, monkeypatch):

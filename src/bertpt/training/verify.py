@@ -68,21 +68,23 @@ def verify_resume(
             )
         whole.start(overwrite=False)
         whole.train(until=num_steps)
+        expected = whole.model.weights()
+        del whole  # a GPU may have no room for two
         first = Trainer(data, run, config, progress)
         first.start(overwrite=False)
         first.train(until=halfway)
+        del first
         second = Trainer(data, run, resumed_config(run.path, {}), progress, resume=True)
         second.resume()
         second.train(until=num_steps)
         logged = [
-            [entry for entry in one.metrics if entry["split"] == "train"]
-            for one in (whole.run, run)
+            [entry for entry in one.metrics if entry["split"] == "train"] for one in (unbroken, run)
         ]
     off = {
         one["step"]: max(abs((one[name] or 0.0) - (other[name] or 0.0)) for name in LOSSES)
         for one, other in zip(*logged, strict=True)
     }
-    weights = _greatest_difference(whole.model.state_dict(), second.model.state_dict())
+    weights = _greatest_difference(expected, second.model.weights())
     return {
         "steps": num_steps,
         "saved_after": halfway,
