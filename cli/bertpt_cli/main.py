@@ -21,6 +21,9 @@ class OneLineErrors(TyperGroup):
         """Runs a command and leaves with its exit status."""
         kwargs["standalone_mode"] = False
         signal.signal(signal.SIGTERM, _terminated)
+        if hasattr(signal, "SIGUSR1"):  # Windows has none
+            # It asks for a save, and may come before there is anything to save.
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         try:
             status = super().main(*args, **kwargs)
         except SystemExit as error:

@@ -20,12 +20,13 @@ def run():
     """
 
     def call(*arguments, stdin=None):
-        handler = signal.getsignal(signal.SIGTERM)
+        handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR1)}
         try:
             words = [str(argument) for argument in arguments]
             return CliRunner().invoke(app, words, input=stdin, catch_exceptions=False)
         finally:
-            signal.signal(signal.SIGTERM, handler)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
     return call
 

@@ -20,7 +20,7 @@ import pytest
 
 from bertpt import progress
 from bertpt.data import tokenizer
-from bertpt.training import checkpoint
+from bertpt.training import checkpoint, loop
 
 COMMAND = [sys.executable, "-m", "bertpt_cli"]
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -625,6 +625,24 @@ def test_a_signal_ends_a_run_with_its_status_and_no_traceback(data, tmp_path, nu
     assert stdout == ""
     assert "Traceback" not in stderr
     assert not [path for path in tmp_path.rglob(".*") if ".tmp-" in path.name]
+
+
+def test_a_save_that_is_asked_for_before_training_ends_nothing(done, data, tmp_path, monkeypatch):
+    open_data = loop.open_data
+
+    def asked(*arguments, **named):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return open_data(*arguments, **named)
+
+    def end(*_):
+        raise AssertionError("what would have ended the process")
+
+    monkeypatch.setattr(loop, "open_data", asked)
+    before = signal.signal(signal.SIGUSR1, end)
+    try:
+        done("pretrain", data, "--out", tmp_path / "run", *TINY, "--steps", 1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 SLOW_SECOND_SAVE = """
