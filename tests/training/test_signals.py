@@ -152,6 +152,13 @@ def test_sigusr1_saves_and_goes_on(data, tmp_path, send):
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
+def test_sigusr1_in_a_step_that_is_saved_anyway_saves_once(data, tmp_path, send):
+    send(2, signal.SIGUSR1)
+    go(data, tmp_path / "run", save_every=2, keep_last=0)
+    saved = [path.name for path in RunFolder(tmp_path / "run").checkpoints.paths()]
+    assert saved == ["step-2", "step-4", "step-6", "step-7"]
+
+
 def test_a_second_ctrl_c_leaves_at_once_and_harms_nothing(data, tmp_path, send):
     send(5, signal.SIGINT, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):

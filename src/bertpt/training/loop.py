@@ -204,7 +204,7 @@ class Trainer:
                 started = time.monotonic()
                 if evaluates and not signals.stop:
                     entry = self._evaluate(signals) or entry
-                saves = self._is_due(config.save_every) or signals.take_save()
+                saves = signals.take_save() or self._is_due(config.save_every)
                 ends = done or budget.step == until
                 if ends or saves or signals.stop:
                     self._tell_stop(signals)
