@@ -203,7 +203,7 @@ def test_a_folder_that_is_removed_is_gone_whole(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "a").touch()
     with monkeypatch.context() as patch:
-        patch.setattr("shutil.rmtree", lambda _: None)  # as if killed there
+        patch.setattr("shutil.rmtree", lambda *_, **__: None)  # as if killed there
         files.remove_folder(tmp_path / "model")
     assert not (tmp_path / "model").exists()
     files.clean_up(tmp_path, ours)

@@ -103,10 +103,14 @@ def _put(work: Path, path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Removes a folder; whoever looks for it finds all of it or nothing."""
+    """Removes a folder; whoever looks for it finds all of it or nothing.
+
+    What the system will not remove yet, such as a file on NFS that somebody reads, is left under a
+    temporary name for `clean_up`.
+    """
     work = _beside(path, "tmp")
     path.rename(work / path.name)
-    shutil.rmtree(work)
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def clean_up(folder: Path, is_ours: Callable[[str], bool]) -> list[Path]:

@@ -276,6 +276,26 @@ def test_old_checkpoints_go_only_when_the_new_one_is_complete(data, out, monkeyp
     assert names(out / "checkpoints") == {"step-3", "step-4", "step-5"}
 
 
+def test_an_old_checkpoint_that_is_still_read_goes_later(data, out, monkeypatch):
+    """NFS keeps a file that is open, and with it the folder."""
+    rmdir = os.rmdir
+
+    def busy(path, **named):
+        if "step-" in str(path):
+            raise OSError(39, "Directory not empty")
+        rmdir(path, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", busy)
+        resume(data, out, steps=6)
+    kept = {"step-4", "step-5", "step-6"}
+    assert kept < names(out / "checkpoints")
+    assert RunFolder(out).checkpoints.newest().state.step == 6
+    assert {path.name for path in RunFolder(out).checkpoints.paths()} == kept
+    assert told(resume(data, out), "left unfinished")
+    assert names(out / "checkpoints") == kept
+
+
 # -------------------------------------------------------------------------------- one at a time
 
 
