@@ -31,7 +31,7 @@ from bertpt.data.dataset import DataFolder
 from bertpt.errors import BertptError, InputError
 from bertpt.model.sharded import own_part, whole
 from bertpt.progress import Progress
-from bertpt.training import loop, optimizer, schedule
+from bertpt.training import loop, optimizer, run, schedule
 from bertpt.training.checkpoint import Checkpoint, Checkpoints
 from bertpt.training.distributed import ALONE, Place, find_place, first_host, join
 from bertpt.training.record import resumed_config
@@ -170,6 +170,7 @@ def be_a_rank(folder):
         if plain.is_first:
             safetensors.torch.save_file(after, folder / "muon.safetensors")
         told["spoilt"] = spoilt_in_the_second_rank(folder, ranks_for(plain, "sharded"))
+        told["diverged"] = saved_when_the_loss_is_not_finite(folder, ranks_for(plain, "plain"))
         told["by the clock"] = by_the_clock(folder, ranks_for(plain, "plain"))
     (folder / f"rank {plain.number}.json").write_text(json.dumps(told))
 
@@ -243,6 +244,27 @@ def spoilt_in_the_second_rank(folder, ranks):
                 folder / "data", folder / "two/spoilt", config=config_of("sharded"), ranks=ranks
             )
     return str(error.value)
+
+
+def saved_when_the_loss_is_not_finite(folder, ranks):
+    """The checkpoints that there are when the error of step 2 comes, though saving takes long."""
+    accumulate, seal, steps = loop.accumulate_gradients, run.seal, itertools.count(1)
+
+    def diverging(*arguments, **named):
+        result = accumulate(*arguments, **named)
+        return dataclasses.replace(result, loss=math.nan) if next(steps) == 2 else result
+
+    def slow_seal(*arguments):
+        time.sleep(0.3)
+        seal(*arguments)
+
+    config = dataclasses.replace(config_of("plain"), save_every=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "accumulate_gradients", diverging)
+        patch.setattr(run, "seal", slow_seal)
+        with pytest.raises(BertptError, match=r"^step 2: loss nan"):
+            loop.pretrain(folder / "data", folder / "two/diverged", config=config, ranks=ranks)
+    return [path.name for path in RunFolder(folder / "two/diverged").checkpoints.paths()]
 
 
 def by_the_clock(folder, ranks):
@@ -446,6 +468,10 @@ def test_ranks_that_see_other_checkpoints_do_not_go_on(folder, told):
 def test_a_weight_that_is_not_finite_in_one_rank_stops_all_before_they_save(folder, told):
     assert all(re.match("step 2: .* finite.* nothing was saved", rank["spoilt"]) for rank in told)
     assert not (folder / "two/spoilt/checkpoints").exists()
+
+
+def test_no_rank_ends_with_an_error_of_all_while_the_first_still_saves(told):
+    assert [rank["diverged"] for rank in told] == [["step-1"], ["step-1"]]
 
 
 def test_muon_in_bfloat16_makes_the_same_of_sharded_matrices(folder, told):

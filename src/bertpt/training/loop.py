@@ -255,12 +255,11 @@ class Trainer:
         """Ends the process, or the run that it is in, as the signal would have done."""
         assert signals.stop is not None
         self._save()  # the signal may have come after the last look
-        self.run.wait()
+        self._finish_save()
         self.progress.log(
             f"{signals.stop.name}: step {self.budget.step} is saved in {self.run.path}; go on with "
             "--resume"
         )
-        self.ranks.barrier()  # torchrun and srun end those that are left, such as who still saves
         signals.obey()
 
     def _is_due(self, every: int) -> bool:
@@ -306,6 +305,7 @@ class Trainer:
         problem = f"step {step + 1}: {found}; the step was not taken (rows {shown} of train/)"
         self.num_skipped += 1
         if self.num_skipped > allowed:
+            self._finish_save()
             raise BertptError(
                 f"{problem}. Go on from the last checkpoint with --resume and --skip-bad-batches "
                 f"{self.num_skipped}, or start again with a lower --learning-rate"
@@ -317,6 +317,7 @@ class Trainer:
         parameters = self.model.named_parameters()
         bad = next((name for name, p in parameters if not own_part(p).isfinite().all()), None)
         if self.ranks.any(bad is not None):
+            self._finish_save()
             raise BertptError(
                 f"step {self.budget.step}: {bad or 'a weight'} is no longer finite, so nothing was "
                 "saved; try a lower --learning-rate"
@@ -389,6 +390,11 @@ class Trainer:
             keep_last=self.config.keep_last,
         )
         self.saved_step = self.budget.step
+
+    def _finish_save(self) -> None:
+        """Waits in all processes: where one leaves, torchrun and srun end who still saves."""
+        self.run.wait()
+        self.ranks.barrier()
 
     def _tell_best(self) -> None:
         """Says so where an earlier step was better than the last one."""
