@@ -200,12 +200,8 @@ def load_optimizer_state(
     for name, value in tensors.items():
         parameter_name, _, key = name.rpartition("/")
         parameter = parameters[parameter_name]
-        # AdamW's step counter stays where AdamW keeps it, the moments lie beside the weights.
-        device = (
-            value.device if value.ndim == 0 and parameter.device.type == "cpu" else parameter.device
-        )
         # A copy, since safetensors maps its file, whose disk is not free before the map is.
-        state = value.to(device, copy=True)
+        state = value.to(parameter.device, copy=True)
         # What is as large as the parameter lies as the parameter does.
         owner[parameter].state[parameter][key] = (
             sharded_like(state, parameter) if state.shape == parameter.shape else state
