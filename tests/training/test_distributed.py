@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+import torch.distributed as dist
 
 from bertpt.config import PretrainConfig
 from bertpt.data.batches import TrainingExamples, in_order
@@ -31,7 +32,7 @@ from bertpt.data.dataset import DataFolder
 from bertpt.errors import BertptError, InputError
 from bertpt.model.sharded import own_part, whole
 from bertpt.progress import Progress
-from bertpt.training import loop, optimizer, run, schedule
+from bertpt.training import distributed, loop, optimizer, run, schedule
 from bertpt.training.checkpoint import Checkpoint, Checkpoints
 from bertpt.training.distributed import ALONE, Place, find_place, first_host, join
 from bertpt.training.record import resumed_config
@@ -632,6 +633,29 @@ def test_the_first_host_of_a_list_of_nodes(nodes, first):
 def test_a_list_without_nodes_is_refused(nodes):
     with pytest.raises(InputError, match="names no node; set MASTER_ADDR"):
         first_host(nodes)
+
+
+def test_what_nccl_says_is_told_when_the_ranks_do_not_meet(monkeypatch):
+    """Its message where two ranks were given one GPU."""
+    error = dist.DistBackendError(
+        "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, invalid usage (run "
+        "with NCCL_DEBUG=WARN for details), NCCL version 2.27.3\n"
+        "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n"
+        "Last error:\nDuplicate GPU detected : rank 1 and rank 0 both on CUDA device 4000"
+    )
+
+    def meet(*_):
+        raise error
+
+    monkeypatch.setattr(distributed, "_meet", meet)
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(BertptError) as caught, join(PretrainConfig(device="cpu")):
+        pass
+    assert str(caught.value) == (
+        "rank 3 of 4 did not meet the others at node1, port 29400 (--distributed-timeout-minutes "
+        "10): Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 4000"
+    )
 
 
 # ------------------------------------------------------------------------------------ the command

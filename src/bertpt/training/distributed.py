@@ -359,6 +359,7 @@ def _tell_once(
 
 
 def _gist(error: Exception) -> str:
-    """The first sentence of an error of torch, without the place in its source."""
-    told = re.sub(r"^\[[^\]]*\]\s*", "", str(error))
+    """The first sentence of an error of torch, or of NCCL, without the place in its source."""
+    told = str(error).rpartition("Last error:\n")[2]  # what NCCL itself says is at the end
+    told = re.sub(r"^\[[^\]]*\]\s*", "", told)
     return re.split(r"\. |\n", told)[0] or type(error).__name__
