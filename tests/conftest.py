@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import random
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from bertpt.data.build import build_data
 SHARED = Path(__file__).parents[2] / "shared"
 WORDS = ("cat", "dog", "bird", "sees", "hears", "the", "a", "old", "red", "hill")
 
+# A shell's background jobs have Ctrl-C ignored, and so would the processes that tests send it to.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Sums depend on how they are split among threads, and some tests compare bits.
 torch.set_num_threads(1)
 
