@@ -175,6 +175,39 @@ with files.new_folder(place / "model"), files.new_file(place / "metrics.jsonl") 
     assert list(tmp_path.iterdir()) == []
 
 
+WAITING = """
+import sys
+from pathlib import Path
+from bertpt import files
+with files.new_folder(Path(sys.argv[1])) as work:
+    (work / "a").write_text("a")
+    print(work.name, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_new_folder_takes_away_what_killed_processes_left_and_not_what_others_write(
+    tmp_path, is_killed
+):
+    out = tmp_path / "data"
+    command = [sys.executable, "-c", WAITING, out]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as other:
+        name = other.stdout.readline().strip()
+        if is_killed:
+            other.kill()
+            other.wait()
+        (tmp_path / ".other.tmp-0123abcd").mkdir()
+        with files.new_folder(out):
+            assert (tmp_path / name).exists() != is_killed
+            assert (tmp_path / ".other.tmp-0123abcd").exists()
+        if not is_killed:
+            other.communicate("")
+            assert (out / "a").read_text() == "a"
+    assert {path.name for path in tmp_path.iterdir()} == {"data", ".other.tmp-0123abcd"}
+
+
 def test_a_folder_comes_back_when_a_kill_hit_between_the_two_renames(tmp_path):
     script = """
 import os, sys

@@ -1,5 +1,6 @@
 """Files and folders that are either complete or not there."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -28,7 +29,8 @@ def new_folder(path: Path) -> Iterator[Path]:
     """Yields a folder beside `path` to fill; it is renamed to `path` when the block ends well.
 
     A folder that stood at `path` is replaced whole. When the block raises, whatever was written
-    is removed and `path` is as it was.
+    is removed and `path` is as it was. What a process that was killed left on its way to `path` is
+    removed, too.
 
     Raises:
         OutputError: the place cannot be written to.
@@ -36,7 +38,9 @@ def new_folder(path: Path) -> Iterator[Path]:
     given, path = path, path.resolve()  # a link to a folder stays a link
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        work = _beside(path, "tmp")
+        clean_up(path.parent, path.name.__eq__, spare_held=True)
+        beside = contextlib.ExitStack()
+        work = beside.enter_context(_beside(path, "tmp"))
     except (FileExistsError, NotADirectoryError) as error:
         raise OutputError(f"cannot write {given}: {given.parent} is not a folder") from error
     except OSError as error:
@@ -52,7 +56,7 @@ def new_folder(path: Path) -> Iterator[Path]:
             raise OutputError(f"cannot write {given}: {problem(error)}") from error
         raise
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        beside.close()
 
 
 def problem(error: OSError) -> str:
@@ -60,11 +64,37 @@ def problem(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
-def _beside(path: Path, kind: str) -> Path:
-    """Makes a folder with a name of `TEMPORARY`."""
+@contextmanager
+def _beside(path: Path, kind: str) -> Iterator[Path]:
+    """A folder with a name of `TEMPORARY` for as long as the block runs."""
     folder = path.with_name(f".{path.name}.{kind}-{secrets.token_hex(4)}")
     folder.mkdir()
-    return folder
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if fcntl is not None:
+            with suppress(OSError):  # the file system knows no locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _may_be_held(path: Path) -> bool:
+    """Whether the process that `_beside` made a folder for may be alive."""
+    if fcntl is None or not path.is_dir():
+        return True
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _flush(folder: Path) -> None:
@@ -88,18 +118,16 @@ def _put(work: Path, path: Path) -> None:
         _sync(path.parent)
         return
     # A folder cannot be replaced in one step, so the old one steps aside for a moment.
-    aside = _beside(path, "old")
-    old = aside / path.name
-    path.rename(old)
-    try:
-        work.rename(path)
-        _sync(path.parent)
-    except BaseException:  # a signal, too, must not leave the place empty
-        if not path.exists():
-            old.rename(path)
-        raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    with _beside(path, "old") as aside:
+        old = aside / path.name
+        path.rename(old)
+        try:
+            work.rename(path)
+            _sync(path.parent)
+        except BaseException:  # a signal, too, must not leave the place empty
+            if not path.exists():
+                old.rename(path)
+            raise
 
 
 def remove_folder(path: Path) -> None:
@@ -108,37 +136,40 @@ def remove_folder(path: Path) -> None:
     What the system will not remove yet, such as a file on NFS that somebody reads, is left under a
     temporary name for `clean_up`.
     """
-    work = _beside(path, "tmp")
-    path.rename(work / path.name)
-    shutil.rmtree(work, ignore_errors=True)
+    with _beside(path, "tmp") as work:
+        path.rename(work / path.name)
 
 
-def clean_up(folder: Path, is_ours: Callable[[str], bool]) -> list[Path]:
+def clean_up(
+    folder: Path, is_ours: Callable[[str], bool], *, spare_held: bool = False
+) -> list[Path]:
     """Removes what a process that was killed left on its way into a folder.
 
-    What had stepped aside comes back where nothing took its place. Nobody may be writing there.
+    What had stepped aside comes back where nothing took its place.
 
     Args:
         folder: where to look, without folders in it.
         is_ours: whether the file or folder of a name is one that this module was to write.
+        spare_held: leave what a living process may be writing; else nobody may be writing there.
 
     Returns:
-        What was there.
+        What was removed.
     """
     found = []
     for path in sorted(folder.glob(".*")):
         form = TEMPORARY.fullmatch(path.name)
-        if form is None or not is_ours(form["name"]):
+        if form is None or not is_ours(form["name"]) or (spare_held and _may_be_held(path)):
             continue
-        found.append(path)
         aside, home = path / form["name"], folder / form["name"]
         if form["kind"] == "old" and aside.exists() and not home.exists():
             aside.rename(home)
             _sync(folder)
         if path.is_dir():
-            shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)  # somebody may read a file of it on NFS
         else:
             path.unlink()
+        if not path.exists():
+            found.append(path)
     return found
 
 

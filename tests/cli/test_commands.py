@@ -685,29 +685,52 @@ def test_a_second_ctrl_c_leaves_at_once_in_the_midst_of_a_save(done, data, tmp_p
     assert not [path for path in run.rglob(".*") if ".tmp-" in path.name]
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_leaves_nothing_of_an_unfinished_data_folder(tmp_path, number, status):
+@pytest.fixture
+def building(tmp_path):
+    """A build-data that waits for more text, and the processes that work for it."""
     words = [f"{a}{b}" for a in "bdfgklmn" for b in ("a", "et", "ing", "or", "un")]
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *words]))
     text = "".join(f"{' '.join(words[i:])}.\n\n" for i in range(40)) * 200  # 0.7 MB
     options = ("--tokenizer", tmp_path / "vocab.txt", "--workers", 2, "--out", tmp_path / "data")
-    with start("build-data", "-", *options, stdin=subprocess.PIPE) as process:
+    with start("build-data", "-", *options, stdin=subprocess.PIPE, start_new_session=True) as main:
         # More than the pipe and the first tasks take, so this returns when the other process is at
         # work; then the command waits for more.
         for _ in range(8):
-            process.stdin.write(text)
-        process.stdin.flush()
-        others = psutil.Process(process.pid).children(recursive=True)
+            main.stdin.write(text)
+        main.stdin.flush()
+        others = psutil.Process(main.pid).children(recursive=True)
         assert others, "a process of its own works on the text"
         assert len(list(tmp_path.iterdir())) == 2
-        process.send_signal(number)
-        stdout, stderr = process.communicate(timeout=30)
+        yield main, others
+
+
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["to it", "to all of its job"])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_leaves_nothing_of_an_unfinished_data_folder(
+    building, tmp_path, number, status, send
+):
+    process, others = building
+    send(process.pid, number)
+    stdout, stderr = process.communicate(timeout=30)
     assert process.returncode == status
     assert stdout == ""
     assert "Traceback" not in stderr
     assert [path.name for path in tmp_path.iterdir()] == ["vocab.txt"]
     _, alive = psutil.wait_procs(others, timeout=10)
     assert not alive
+
+
+def test_a_build_that_is_killed_leaves_no_process_and_the_next_one_no_file_of_it(
+    building, done, corpus, tmp_path
+):
+    process, others = building
+    process.kill()
+    process.communicate()
+    _, alive = psutil.wait_procs(others, timeout=10)
+    assert not alive
+    assert len(list(tmp_path.iterdir())) == 2
+    done("build-data", corpus, "--vocab-size", 99, "--out", tmp_path / "data", "--quiet")
+    assert {path.name for path in tmp_path.iterdir()} == {"vocab.txt", "data"}
 
 
 def run_with_stdout_closed(*arguments):

@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -21,6 +23,7 @@ Result = TypeVar("Result")
 
 TASKS_ALONE = 6  # done here before processes are started, which takes half a second or so
 TASKS_AHEAD = 2  # for each other process, so that none waits
+SECONDS_FOR_SIGNAL = 0.5  # one to all processes of a job ends this one, too, in its own way
 RESULTS_KEPT = 8  # for each process, until the one before them is there
 
 
@@ -95,6 +98,7 @@ class Workers:
             while waiting:
                 yield waiting.popleft().result()
         except BrokenProcessPool as broken:
+            time.sleep(SECONDS_FOR_SIGNAL)
             raise BertptError(
                 "a worker process died, perhaps because memory ran out; try fewer --workers"
             ) from broken
@@ -121,4 +125,13 @@ def _begin(prepare: Callable[[], object]) -> None:
     """Ctrl-C goes to all processes of a terminal; this one's parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each worker is one core's worth
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     prepare()
+
+
+def _end_with_parent() -> None:
+    """Otherwise one whose parent is killed would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
