@@ -27,8 +27,9 @@ import torch
 import torch.distributed as dist
 
 from bertpt.config import PretrainConfig
-from bertpt.data.batches import TrainingExamples, in_order
+from bertpt.data.batches import TrainingExamples, collate, in_order
 from bertpt.data.dataset import DataFolder
+from bertpt.device import autocast
 from bertpt.errors import BertptError, InputError
 from bertpt.model.sharded import own_part, whole
 from bertpt.progress import Progress
@@ -170,6 +171,9 @@ def be_a_rank(folder):
         _, after, told["muon"] = after_a_step_of_muon(folder, ranks_for(plain, "sharded"))
         if plain.is_first:
             safetensors.torch.save_file(after, folder / "muon.safetensors")
+        with pytest.MonkeyPatch.context() as patch:
+            as_on_a_gpu(patch)
+            told["kept"] = kept_for_the_backward_pass(folder, ranks_for(plain, "sharded"))
         told["spoilt"] = spoilt_in_the_second_rank(folder, ranks_for(plain, "sharded"))
         told["diverged"] = saved_when_the_loss_is_not_finite(folder, ranks_for(plain, "plain"))
         told["by the clock"] = by_the_clock(folder, ranks_for(plain, "plain"))
@@ -226,6 +230,54 @@ def where_the_second_sees_an_older_checkpoint(folder, ranks):
         with pytest.raises(InputError) as error:
             go_on(folder, "prolonged", ranks=ranks)
     return str(error.value)
+
+
+def as_on_a_gpu(patch):
+    """Lets sharded layers be in bfloat16, and autocast give LayerNorm float32, as CUDA's does."""
+    normalize = torch.nn.functional.layer_norm
+
+    def in_float32(hidden, shape, weight, bias, eps):
+        return normalize(hidden.float(), shape, weight.float(), bias.float(), eps)
+
+    patch.setattr(torch.nn.functional, "layer_norm", in_float32)
+    patch.setattr(distributed, "_dtype_of_layers", lambda _, precision: precision)
+
+
+def keeping(tensors):
+    return lambda tensor: tensors.append(tensor) or tensor
+
+
+def kept_for_the_backward_pass(folder, ranks):
+    """By precision: whole matrices of layers that a forward pass keeps, and the loss of a step."""
+    kept = {}
+    data = DataFolder(folder / "data")
+    for precision in ("float32", "bfloat16"):
+        config = dataclasses.replace(config_of("sharded"), precision=precision)
+        trainer = loop.Trainer(data, RunFolder(folder), config, Progress(), ranks=ranks)
+        set_first_weights(trainer.model, trainer.config, trainer.progress)
+        # Heads have square ones, too, which are put together with the embeddings.
+        shapes = {tuple(p.shape) for p in trainer.model.bert.encoder.parameters() if p.ndim == 2}
+        shapes = {(rows, columns) for rows, columns in shapes if rows != columns}
+        saved = []
+        batch = collate(trainer.training[0][:5], pad_id=data.tokenizer.pad_id)
+        with (
+            autocast(trainer.device, trainer.precision),
+            torch.autograd.graph.saved_tensors_hooks(keeping(saved), lambda tensor: tensor),
+        ):
+            logits = trainer.model(*batch.inputs).prediction_logits
+        whole = {
+            tensor.untyped_storage().data_ptr()
+            for tensor in saved
+            if tensor.untyped_storage().size() and tuple(tensor.shape) in shapes
+        }
+        logits.sum().backward()
+        trainer.model.zero_grad()
+        kept[precision] = {
+            "matrices": len(whole),
+            "loss": trainer._take_step(trainer.training[0]).loss,
+            "kinds": sorted({str(p.dtype) for p in trainer.model.parameters()}),
+        }
+    return kept
 
 
 def spoilt_in_the_second_rank(folder, ranks):
@@ -473,6 +525,15 @@ def test_a_weight_that_is_not_finite_in_one_rank_stops_all_before_they_save(fold
 
 def test_no_rank_ends_with_an_error_of_all_while_the_first_still_saves(told):
     assert [rank["diverged"] for rank in told] == [["step-1"], ["step-1"]]
+
+
+def test_a_sharded_forward_pass_keeps_no_whole_matrix_of_a_layer(told):
+    for rank in told:
+        single, half = (rank["kept"][precision] for precision in ("float32", "bfloat16"))
+        assert single["matrices"] == half["matrices"] == 0
+        assert half["loss"] != single["loss"]
+        assert half["loss"] == pytest.approx(single["loss"], rel=0.01)
+        assert half["kinds"] == ["torch.float32"]
 
 
 def test_muon_in_bfloat16_makes_the_same_of_sharded_matrices(folder, told):

@@ -79,8 +79,17 @@ class Ranks:
 
     # --------------------------------------------------------------------------------- the model
 
-    def place(self, model: BertForPreTraining, device: torch.device) -> BertForPreTraining:
-        """Moves a new model to where this rank computes; shards it where that was asked for."""
+    def place(
+        self, model: BertForPreTraining, device: torch.device, precision: torch.dtype
+    ) -> BertForPreTraining:
+        """Moves a new model to where this rank computes; shards it where that was asked for.
+
+        Args:
+            model: on the CPU.
+            device: where to compute.
+            precision: of its matrix products.
+        """
+        del precision  # which matters to shards alone
         return model.to(device)
 
     def replicate(self, model: BertForPreTraining) -> nn.Module:
@@ -123,12 +132,16 @@ class JoinedRanks(Ranks):
         kinds = [type(number) for number in numbers]  # a count stays one
         return [kind(total) for kind, total in zip(kinds, sums.tolist(), strict=True)]
 
-    def place(self, model: BertForPreTraining, device: torch.device) -> BertForPreTraining:
+    def place(
+        self, model: BertForPreTraining, device: torch.device, precision: torch.dtype
+    ) -> BertForPreTraining:
         # Pairs are all that trains these; DistributedDataParallel would wait for their gradients.
         if model.config.objective == "mlm":
             model.bert.pooler.requires_grad_(False)
             model.cls.seq_relationship.requires_grad_(False)
-        return _fully_shard(model, device) if self._sharding == "full" else model.to(device)
+        if self._sharding == "full":
+            return _fully_shard(model, device, precision)
+        return model.to(device)
 
     def replicate(self, model: BertForPreTraining) -> nn.Module:
         if self._sharding == "full":
@@ -155,20 +168,41 @@ def _all_reduce(gradients: torch.Tensor) -> Any:
     return work.get_future().then(lambda future: future.value()[0])
 
 
-def _fully_shard(model: BertForPreTraining, device: torch.device) -> BertForPreTraining:
-    """Leaves a part of each tensor to each rank; a layer is put together while it computes."""
+def _fully_shard(
+    model: BertForPreTraining, device: torch.device, precision: torch.dtype
+) -> BertForPreTraining:
+    """Leaves a part of each tensor to each rank; a layer is put together while it computes.
+
+    Parts, their gradients and the sums of gradients are float32.
+    """
     # These take long to import, and few need them.
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
-    from torch.distributed.fsdp import FSDPModule, fully_shard  # noqa: PLC0415
+    from torch.distributed.fsdp import (  # noqa: PLC0415
+        FSDPModule,
+        MixedPrecisionPolicy,
+        fully_shard,
+    )
 
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    dtype = _dtype_of_layers(device, precision)
+    in_layers = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
     for module in (*model.bert.encoder.layer, model):
+        policy = MixedPrecisionPolicy() if module is model else in_layers
         # Outside of a pass no module holds more than its part, the outermost one neither.
-        fully_shard(module, mesh=mesh, reshard_after_forward=True)
+        fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
         sharded = cast("FSDPModule", module)
         sharded.set_gradient_divide_factor(1.0)  # sums, not means of rank means
         sharded.set_force_sum_reduction_for_comms(True)  # gloo has no other
     return model
+
+
+def _dtype_of_layers(device: torch.device, precision: torch.dtype) -> torch.dtype:
+    """What a sharded layer is put together in.
+
+    In float32, autocast would keep a copy of the whole layer in bfloat16 from the forward to the
+    backward pass. The CPU's autocast, unlike CUDA's, leaves a LayerNorm in bfloat16 to fail.
+    """
+    return precision if device.type == "cuda" else torch.float32
 
 
 # ------------------------------------------------------------------------------------- who we are

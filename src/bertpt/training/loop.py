@@ -116,7 +116,7 @@ class Trainer:
         self.precision = choose_precision(config.precision, self.device)
         self.checkpoint = run.checkpoints.newest(progress.log) if resume else None
         shape = read_config(self.checkpoint.path) if self.checkpoint else first_shape(config, data)
-        self.model = ranks.place(BertForPreTraining(shape), self.device)
+        self.model = ranks.place(BertForPreTraining(shape), self.device, self.precision)
         self.replica: nn.Module = self.model  # what a step calls
         self.optimizers = make_optimizers(self.model, config)
         self.budget = make_budget(config, self.training.steps_per_epoch, ranks.broadcast)

@@ -116,9 +116,10 @@ class Float32Muon(torch.optim.Muon):
             for number, parameter in enumerate(group["params"]):
                 if parameter.grad is None:
                     continue
-                momentum = self.state[parameter].setdefault(
-                    "momentum_buffer", torch.zeros_like(parameter.grad)
-                )
+                state = self.state[parameter]
+                if not state:
+                    state["momentum_buffer"] = torch.zeros_like(parameter.grad)
+                momentum = state["momentum_buffer"]
                 momentum.lerp_(parameter.grad, 1 - group["momentum"])
                 update = parameter.grad.lerp(momentum, group["momentum"])
                 together = number if is_sharded(parameter) else parameter.shape
