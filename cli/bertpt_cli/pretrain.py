@@ -85,7 +85,8 @@ def pretrain(
 
     from bertpt.progress import Progress
     from bertpt.training import loop
-    from bertpt.training.distributed import find_place, join
+    from bertpt.training.distributed import join
+    from bertpt.training.place import find_place
     from bertpt.training.record import resumed_config
 
     if resume and overwrite:
