@@ -11,6 +11,7 @@ from bertpt.errors import InputError
 from bertpt.files import printable
 from bertpt_cli.options import Config, Json, Model, Overwrite, Quiet, takes_settings
 from bertpt_cli.output import print_json, print_vectors
+from bertpt_cli.signals import while_importing
 from bertpt_cli.texts import Text, Texts, read_texts
 
 if TYPE_CHECKING:
@@ -44,9 +45,10 @@ def encode(
     Prints one JSON object a text, in their order, with text (and text_pair) and embedding, or
     with tokens and embeddings for --pooling tokens. Any number of texts takes the same memory.
     """
-    from bertpt.evaluation.encode import TextEncoder
-    from bertpt.evaluation.vector_file import require_place, vector_file
-    from bertpt.progress import Progress
+    with while_importing():
+        from bertpt.evaluation.encode import TextEncoder
+        from bertpt.evaluation.vector_file import require_place, vector_file
+        from bertpt.progress import Progress
 
     by_token, progress = config.pooling == "tokens", Progress(quiet=quiet)
     if out is not None:

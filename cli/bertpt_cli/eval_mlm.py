@@ -7,6 +7,7 @@ import typer
 from bertpt.config import EvalConfig
 from bertpt_cli.options import Config, DataFolders, Json, Model, Quiet, takes_settings
 from bertpt_cli.output import decimals, nats, percent, print_json, print_table
+from bertpt_cli.signals import while_importing
 
 
 @takes_settings
@@ -23,8 +24,9 @@ def eval_mlm(
 
     The masks are part of DATA, so the figures are the same every time and for every batch size.
     """
-    from bertpt.evaluation import mlm
-    from bertpt.progress import Progress
+    with while_importing():
+        from bertpt.evaluation import mlm
+        from bertpt.progress import Progress
 
     result = mlm.eval_mlm(model, data, config=config, progress=Progress(quiet=quiet))
     if json:

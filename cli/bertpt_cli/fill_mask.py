@@ -8,6 +8,7 @@ from bertpt.config import FillMaskConfig
 from bertpt.errors import InputError
 from bertpt_cli.options import Config, Json, Model, Quiet, takes_settings
 from bertpt_cli.output import percent, print_error, print_json, print_table
+from bertpt_cli.signals import while_importing
 from bertpt_cli.texts import Texts, read_texts
 
 
@@ -26,8 +27,9 @@ def fill_mask(
     With --json, and for standard input, one JSON object a text. A text that cannot be filled is
     one error line; the others still come out, and the exit status is 1.
     """
-    from bertpt.evaluation.fill_mask import MaskFiller
-    from bertpt.progress import Progress
+    with while_importing():
+        from bertpt.evaluation.fill_mask import MaskFiller
+        from bertpt.progress import Progress
 
     filler = MaskFiller(model, device=config.device)
     if filler.about_left_out:

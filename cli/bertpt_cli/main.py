@@ -10,7 +10,16 @@ from typer.exceptions import TyperException
 
 import bertpt
 from bertpt.errors import BertptError
-from bertpt_cli import build_data, encode, eval_mlm, fill_mask, inspect, pretrain, train_tokenizer
+from bertpt_cli import (
+    build_data,
+    encode,
+    eval_mlm,
+    fill_mask,
+    inspect,
+    pretrain,
+    signals,
+    train_tokenizer,
+)
 from bertpt_cli.output import print_error
 
 
@@ -20,10 +29,7 @@ class OneLineErrors(TyperGroup):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Runs a command and leaves with its exit status."""
         kwargs["standalone_mode"] = False
-        signal.signal(signal.SIGTERM, _terminated)
-        if hasattr(signal, "SIGUSR1"):  # Windows has none
-            # It asks for a save, and may come before there is anything to save.
-            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        signals.prepare()
         try:
             status = super().main(*args, **kwargs)
         except SystemExit as error:
@@ -43,10 +49,6 @@ class OneLineErrors(TyperGroup):
                 raise
             status = _fail("out of memory; try a smaller batch (--micro-batch-size) or model", 1)
         sys.exit(status)
-
-
-def _terminated(*_: object) -> None:
-    sys.exit(128 + signal.SIGTERM)
 
 
 def _fail(message: str, status: int) -> int:

@@ -1,12 +1,7 @@
 """`bertpt pretrain`."""
 
-import multiprocessing
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +20,7 @@ from bertpt_cli.options import (
     takes_settings,
 )
 from bertpt_cli.output import nats, percent, print_json
+from bertpt_cli.signals import while_importing, while_training
 
 if TYPE_CHECKING:
     from bertpt.progress import Progress
@@ -83,11 +79,12 @@ def pretrain(
     # Read when torch is imported: its warning of a lost connection takes 40 lines.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
-    from bertpt.progress import Progress
-    from bertpt.training import loop
-    from bertpt.training.distributed import join
-    from bertpt.training.place import find_place
-    from bertpt.training.record import resumed_config
+    with while_importing():
+        from bertpt.progress import Progress
+        from bertpt.training import loop
+        from bertpt.training.distributed import join
+        from bertpt.training.place import find_place
+        from bertpt.training.record import resumed_config
 
     if resume and overwrite:
         raise SettingError("resume", "and --overwrite exclude each other")
@@ -101,7 +98,7 @@ def pretrain(
     if out is None:
         raise MissingOption("--out")
     config = config if not resume else resumed_config(out, given(context, PretrainConfig))
-    with join(config) as ranks, _leaving_a_save_at_once():
+    with join(config) as ranks, while_training():
         result = loop.pretrain(
             data,
             out,
@@ -123,30 +120,6 @@ def pretrain(
         for name in ("mlm", "nsp")
     )
     typer.echo(f"{printable(out)}/model after {result['step']:,} steps: {of} {mlm}; {nsp}")
-
-
-@contextmanager
-def _leaving_a_save_at_once() -> Iterator[None]:
-    """Where training does not note it, Ctrl-C ends the process in the midst of a save.
-
-    Otherwise it is a KeyboardInterrupt, as ever. One would have to wait for the thread that saves,
-    which the interpreter cannot end; and what is cut off is passed over when the run goes on.
-    """
-    from bertpt.training.background import is_working
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if not is_working():
-            signal.default_int_handler(number, frame)
-        for process in multiprocessing.active_children():
-            process.kill()
-        os.write(2, b"\nleft without the save under way; go on with --resume\n")
-        os._exit(128 + number)
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _verify(

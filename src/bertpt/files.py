@@ -1,6 +1,7 @@
 """Files and folders that are either complete or not there."""
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -14,11 +15,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from bertpt.errors import InputError, OutputError
-
-try:
-    import fcntl
-except ImportError:  # Windows, which locks in another way
-    fcntl = None  # type: ignore[assignment]
 
 # What is on its way to NAME, or stepped aside for it.
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<kind>tmp|old)-([0-9a-f]{8}|[0-9]+)")
@@ -71,9 +67,8 @@ def _beside(path: Path, kind: str) -> Iterator[Path]:
     folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        if fcntl is not None:
-            with suppress(OSError):  # the file system knows no locks
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(OSError):  # the file system knows no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -82,7 +77,7 @@ def _beside(path: Path, kind: str) -> Iterator[Path]:
 
 def _may_be_held(path: Path) -> bool:
     """Whether the process that `_beside` made a folder for may be alive."""
-    if fcntl is None or not path.is_dir():
+    if not path.is_dir():
         return True
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -202,8 +197,6 @@ def _open_locked(path: Path) -> IO[str]:
             file = path.open("a+", encoding="utf-8", errors="replace")
         except OSError as error:
             raise OutputError(f"cannot write {path}: {error.strerror}") from error
-        if fcntl is None:
-            return file
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (PermissionError, BlockingIOError):

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from bertpt_cli.main import app
 
 NUM_DOCUMENTS, SENTENCES_EACH = 8, 6
+HANDLED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 TINY = ("--hidden-size", 12, "--num-hidden-layers", 1, "--num-attention-heads", 2)
 
 
@@ -20,7 +21,7 @@ def run():
     """
 
     def call(*arguments, stdin=None):
-        handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR1)}
+        handlers = {n: signal.getsignal(n) for n in HANDLED}
         try:
             words = [str(argument) for argument in arguments]
             return CliRunner().invoke(app, words, input=stdin, catch_exceptions=False)

@@ -612,7 +612,9 @@ def start(*arguments, **options):
     return subprocess.Popen([*COMMAND, *map(str, arguments)], text=True, **pipes)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_a_signal_ends_a_run_with_its_status_and_no_traceback(data, tmp_path, number, status):
     endless = ("--steps", 1_000_000, "--eval-every", 1)
     with start("pretrain", data, "--out", tmp_path / "run", *TINY, *endless) as process:
@@ -625,6 +627,33 @@ def test_a_signal_ends_a_run_with_its_status_and_no_traceback(data, tmp_path, nu
     assert stdout == ""
     assert "Traceback" not in stderr
     assert not [path for path in tmp_path.rglob(".*") if ".tmp-" in path.name]
+
+
+SIGNALLED_IN_AN_IMPORT = """
+import os
+import sys
+from bertpt_cli.main import app
+class Swallowing:
+    def find_spec(self, name, *_):
+        if name == "torch":
+            try:
+                os.kill(os.getpid(), {number})
+                for _ in range(1000):
+                    pass
+            except BaseException:
+                pass
+sys.meta_path.insert(0, Swallowing())
+app()
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_no_import_of_pretrain_swallows_a_signal(data, tmp_path, number, status):
+    pretrain = ("pretrain", data, "--out", tmp_path / "run", *TINY, "--steps", 1)
+    script = SIGNALLED_IN_AN_IMPORT.format(number=int(number))
+    command = [sys.executable, "-c", script, *map(str, pretrain)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (status, "", "")
 
 
 def test_a_save_that_is_asked_for_before_training_ends_nothing(done, data, tmp_path, monkeypatch):

@@ -34,18 +34,19 @@ CONFIG = PretrainConfig(
     device="cpu",
     precision="float32",
 )
-WATCHED = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+WATCHED = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1]
 
 
 @pytest.fixture(autouse=True)
 def handlers():
-    """SIGTERM ends a process, so what obeys it here must raise; what was there comes back."""
+    """SIGTERM and SIGHUP end a process, so what obeys them here must raise; all come back."""
 
     def leave(number, _):
         raise SystemExit(128 + number)
 
     before = {number: signal.getsignal(number) for number in WATCHED}
     signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGHUP, leave)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -100,7 +101,7 @@ def assert_same_run(one, other):
         assert all(torch.equal(left[key], right[key]) for key in left), name
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("step", [1, 3, 5])
 def test_the_step_is_finished_and_saved_and_the_run_goes_on_as_if_nothing_were(
     data, tmp_path, send, number, step
@@ -109,7 +110,7 @@ def test_the_step_is_finished_and_saved_and_the_run_goes_on_as_if_nothing_were(
     send(step, number)
     with pytest.raises((KeyboardInterrupt, SystemExit)) as left:
         go(data, tmp_path / "run")
-    assert isinstance(left.value, SystemExit) == (number == signal.SIGTERM)
+    assert isinstance(left.value, SystemExit) == (number != signal.SIGINT)
     assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == f"step-{step}"
     resume(data, tmp_path / "run")
     assert_same_run(tmp_path / "run", tmp_path / "whole")
@@ -141,6 +142,14 @@ def test_an_evaluation_that_is_interrupted_is_done_when_the_run_goes_on(
     assert at not in evaluated_steps(tmp_path / "run")
     resume(data, tmp_path / "run")
     assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_sighup_that_is_ignored_ends_no_run(data, tmp_path, send):
+    """As under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    send(2, signal.SIGHUP)
+    go(data, tmp_path / "run")
+    assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == "step-7"
 
 
 def test_sigusr1_saves_and_goes_on(data, tmp_path, send):

@@ -14,9 +14,7 @@ from bertpt.data.example import Example
 from bertpt.errors import BertptError
 
 # What a terminal or Slurm sends to all processes of a run; the one that trains decides what to do.
-TO_THE_TRAINER = {
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
-}
+TO_THE_TRAINER = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}
 
 
 @contextmanager

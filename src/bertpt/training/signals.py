@@ -10,15 +10,16 @@ from bertpt.training.distributed import ALONE, Ranks
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-STOPS = (signal.SIGINT, signal.SIGTERM)
-SAVE = getattr(signal, "SIGUSR1", None)  # Windows has none
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SAVE = signal.SIGUSR1
 
 
 class Signals:
-    """Notes SIGINT, SIGTERM and SIGUSR1 instead of obeying them; a context manager.
+    """Notes signals to stop (`STOPS`) or to save instead of obeying them; a context manager.
 
     A second SIGINT goes to the handler that was there before, or else is a KeyboardInterrupt.
-    Outside the main thread, where Python handles no signals, nothing is noted.
+    A SIGHUP that is ignored, as under nohup, stays so. Outside the main thread, where Python
+    handles no signals, nothing is noted.
 
     Args:
         ranks: the processes that train together. A signal to one is one to all, so all must ask
@@ -35,9 +36,10 @@ class Signals:
     def __enter__(self) -> "Self":
         if threading.current_thread() is threading.main_thread():
             for number in STOPS:
+                if number != signal.SIGINT and signal.getsignal(number) is signal.SIG_IGN:
+                    continue
                 self._before[number] = signal.signal(number, self._note_stop)
-            if SAVE is not None:
-                self._before[SAVE] = signal.signal(SAVE, self._note_save)
+            self._before[SAVE] = signal.signal(SAVE, self._note_save)
         return self
 
     def __exit__(
@@ -75,3 +77,4 @@ class Signals:
         assert self.stop is not None
         self.__exit__(None, None, None)
         signal.raise_signal(self.stop)
+        raise SystemExit(128 + self.stop)  # it was another process's signal, and is ignored here
