@@ -1,7 +1,9 @@
 """The `bertpt` command: registers the subcommands, and turns errors into one line and a status."""
 
+import os
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +31,8 @@ class OneLineErrors(TyperGroup):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Runs a command and leaves with its exit status."""
         kwargs["standalone_mode"] = False
+        if sys.stderr is None:  # closed, as by `2>&-`: it can be quiet, and nothing else changes
+            sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
         signals.prepare()
         try:
             status = super().main(*args, **kwargs)

@@ -790,6 +790,14 @@ def test_a_run_is_finished_though_nobody_reads_its_result(data, tmp_path):
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-2"]
 
 
+def test_a_closed_standard_error_changes_nothing_else(data, tmp_path):
+    pretrain = ("pretrain", data, "--out", tmp_path / "run", *TINY, "--steps", 1)
+    shell = f"{shlex.join([*COMMAND, *map(str, pretrain)])} 2>&-"
+    result = subprocess.run(["sh", "-c", shell], stdout=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == 0
+    assert "after 1 steps" in result.stdout
+
+
 def test_the_first_line_comes_through_a_pipe_to_head(data):
     shell = f"{shlex.join([*COMMAND, 'inspect', str(data)])} | head -1"
     result = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True)
