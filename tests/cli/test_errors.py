@@ -130,6 +130,7 @@ def _write_damaged_runs(folder):
     weights.write_bytes(weights.read_bytes()[:-10])
     (damaged("no-weights") / "model/model.safetensors").unlink()
     shutil.rmtree(damaged("no-checkpoint") / "checkpoints")
+    (damaged("torn-record") / "config.json").write_text('{"format": "bertpt-r')
     config = damaged("new-run") / "config.json"
     stored = json.loads(config.read_text())
     stored["settings"]["colour"] = "red"
@@ -399,6 +400,7 @@ DAMAGE = {
         r"error: torn-state/checkpoints/step-4/trainer_state\.json cannot be read: .+"
     ),
     "pretrain data --out new-run --resume": r"error: new-run.*colour.*",
+    "pretrain data --out torn-record --resume": r"error: torn-record/config\.json cannot be read.+",
 }
 
 

@@ -47,9 +47,11 @@ class Record:
         """Checks that there is a run.
 
         Raises:
-            InputError: there is none.
+            InputError: there is none, or there is but its config.json is damaged.
         """
         if not is_run_folder(self._run):
+            if (self._run / "checkpoints").is_dir():
+                self.read()
             raise InputError(f"no run to resume in {self._run}; start one without --resume")
 
     def read(self) -> dict[str, Any]:
