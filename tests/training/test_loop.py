@@ -253,6 +253,14 @@ def test_another_length_and_what_it_makes_of_the_learning_rate_is_told(
     assert len([line for line in heard if re.search(told, line)]) == 1
 
 
+def test_no_learning_rate_is_told_of_a_next_step_that_there_is_not(run, data):
+    progress, heard = Progress(), []
+    progress.log = heard.append
+    out = run(steps=3)
+    pretrain(data, out, config=resumed_config(out, {"steps": 2}), resume=True, progress=progress)
+    assert not [line for line in heard if "learning rate" in line]
+
+
 def test_a_run_from_before_there_were_schedules_goes_on(run, data, stopped_run):
     whole, stopped = run(steps=3), stopped_run(3, steps=3, save_every=1)
     stored = json.loads((stopped / "config.json").read_text())

@@ -160,7 +160,7 @@ class Trainer:
                 self.evaluated_step = entry["step"]
         self.progress.log(f"resuming {self.run.path} after step {state.step}")
         self.budget.start(step=state.step, elapsed_seconds=state.elapsed_seconds)
-        if self.config.length != started_with.length:
+        if self.config.length != started_with.length and self.budget.used() < 1:
             self._tell_new_length(started_with, state)
 
     def _require_same_checkpoint(self, state: TrainerState) -> None:
