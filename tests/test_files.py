@@ -72,7 +72,7 @@ def test_existing_outputs_are_refused_unless_ours_is_to_be_replaced(tmp_path):
     with pytest.raises(OutputError, match="--overwrite to replace"):
         files.refuse_existing(ours, overwrite=False, is_ours=lambda _: True)
     files.refuse_existing(ours, overwrite=True, is_ours=lambda _: True)
-    with pytest.raises(OutputError, match="leaves it alone"):
+    with pytest.raises(OutputError, match="not made by this command"):
         files.refuse_existing(ours, overwrite=True, is_ours=lambda _: False)
 
 

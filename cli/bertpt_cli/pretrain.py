@@ -119,7 +119,8 @@ def pretrain(
         f"accuracy {percent(result.get(f'{name}_accuracy'))}"
         for name in ("mlm", "nsp")
     )
-    typer.echo(f"{printable(out)}/model after {result['step']:,} steps: {of} {mlm}; {nsp}")
+    steps = f"{result['step']:,} step{'s' * (result['step'] != 1)}"
+    typer.echo(f"{printable(out)}/model after {steps}: {of} {mlm}; {nsp}")
 
 
 def _verify(

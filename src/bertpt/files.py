@@ -226,10 +226,10 @@ def refuse_existing(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bo
         raise OutputError(f"{path} cannot be replaced as a whole; give a new folder inside it")
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
+    if not is_ours(path):
+        raise OutputError(f"{path} exists, and was not made by this command; give another --out")
     if not overwrite:
         raise OutputError(f"{path} exists; give another --out, or --overwrite to replace it")
-    if not is_ours(path):
-        raise OutputError(f"{path} was not made by this command, so --overwrite leaves it alone")
 
 
 def size(folder: Path) -> int:
@@ -300,7 +300,9 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise InputError(f"{path} is missing") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {problem(error)}") from error
+    except ValueError as error:
         raise InputError(f"{path} cannot be read: {error}") from error
     if not isinstance(value, dict):
         raise InputError(f"{path} holds no JSON object")

@@ -795,7 +795,7 @@ def test_a_closed_standard_error_changes_nothing_else(data, tmp_path):
     shell = f"{shlex.join([*COMMAND, *map(str, pretrain)])} 2>&-"
     result = subprocess.run(["sh", "-c", shell], stdout=subprocess.PIPE, text=True, check=False)
     assert result.returncode == 0
-    assert "after 1 steps" in result.stdout
+    assert "after 1 step: " in result.stdout
 
 
 def test_the_first_line_comes_through_a_pipe_to_head(data):

@@ -244,7 +244,7 @@ FAULTY_INPUT = {
         "error: data exists; give another --out, or --overwrite to replace it"
     ),
     "build-data two.txt --out two.txt": (
-        "error: two.txt exists; give another --out, or --overwrite to replace it"
+        "error: two.txt exists, and was not made by this command; give another --out"
     ),
     "train-tokenizer two.txt --out tokenizer": (
         "error: tokenizer exists; give another --out, or --overwrite to replace it"
@@ -257,7 +257,7 @@ FAULTY_INPUT = {
     ),
     **{
         f"{command} --overwrite --out {place}": (
-            f"error: {place} was not made by this command, so --overwrite leaves it alone"
+            f"error: {place} exists, and was not made by this command; give another --out"
         )
         for command, place in (
             ("build-data two.txt", "theirs"),
@@ -308,8 +308,8 @@ FAULTY_INPUT = {
         "error: data/token_counts.npy exists; give another --out, or --overwrite to replace it"
     ),
     "encode run 'a b' --out run/model/model.safetensors --overwrite": (
-        "error: run/model/model.safetensors was not made by this command, so --overwrite leaves "
-        "it alone"
+        "error: run/model/model.safetensors exists, and was not made by this command; give another "
+        "--out"
     ),
     "pretrain data --out out --max-position-embeddings 16": (
         "error: data has sequences of 32 tokens, but the model has 16 positions; give it more with "
@@ -621,13 +621,16 @@ FAULTY_CALL = {
         "need 14; raise it, or keep fewer characters with --limit-alphabet"
     ),
     "pretrain data --out run --resume --hidden-size 24": (
-        "error: --hidden-size 24 is not what run was started with, 12"
+        "error: --hidden-size 24 is not what run was started with, 12; leave it out, or start "
+        "another run"
     ),
     "pretrain data --out run --resume --batch-size 5": (
-        "error: --batch-size 5 is not what run was started with, 3"
+        "error: --batch-size 5 is not what run was started with, 3; leave it out, or start "
+        "another run"
     ),
     "pretrain data --out run --resume --recipe published": (
-        "error: --recipe published is not what run was started with, fast"
+        "error: --recipe published is not what run was started with, fast; leave it out, or "
+        "start another run"
     ),
     # unknown choices
     f"{PRETRAIN} --recipe x": "error: --recipe x is not one of fast, published",
@@ -747,7 +750,7 @@ def test_overwrite_leaves_what_others_made_as_it_was(run, tmp_path, corpus):
     result = run("build-data", corpus, "--out", theirs, "--overwrite")
     assert result.exit_code == 1
     assert result.stderr == (
-        f"error: {theirs} was not made by this command, so --overwrite leaves it alone\n"
+        f"error: {theirs} exists, and was not made by this command; give another --out\n"
     )
     assert (theirs / "manifest.json").read_text() == '{"name": "an extension"}'
     assert (theirs / "letter.md").read_text() == "dear"

@@ -405,7 +405,8 @@ def test_another_model_is_refused_when_resuming(run, data, trained, stopped):
     result = run("pretrain", data, "--out", out, "--resume", "--init-from", trained)
     assert result.exit_code == 2
     assert result.stderr == (
-        f"error: --init-from {trained} is not what {out} was started with, {model}\n"
+        f"error: --init-from {trained} is not what {out} was started with, {model}; leave it "
+        "out, or start another run\n"
     )
     assert contents(out) == before
 

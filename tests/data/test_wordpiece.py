@@ -129,6 +129,6 @@ def test_a_folder_that_is_no_tokenizer_is_never_replaced(tmp_path):
     train_tokenizer([str(tmp_path / "text.txt")], out, config=config)
     train_tokenizer([str(tmp_path / "text.txt")], out, config=config, overwrite=True)
     (out / "thesis.txt").write_text("years of work")
-    with pytest.raises(OutputError, match="leaves it alone"):
+    with pytest.raises(OutputError, match="not made by this command"):
         train_tokenizer([str(tmp_path / "text.txt")], out, config=config, overwrite=True)
     assert (out / "thesis.txt").read_text() == "years of work"

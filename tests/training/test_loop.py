@@ -19,6 +19,7 @@ from bertpt.data.dataset import DataFolder
 from bertpt.errors import BertptError, InputError, MismatchError, OutputError, SettingError
 from bertpt.model.bert import BertForPreTraining
 from bertpt.progress import Progress
+from bertpt.training import loop
 from bertpt.training.loop import Trainer, pretrain
 from bertpt.training.optimizer import Float32Muon
 from bertpt.training.record import resumed_config
@@ -282,11 +283,11 @@ def test_nothing_is_told_of_a_length_that_stays(data, stopped_run):
 
 def test_a_resumed_run_may_not_change_what_decides_the_weights(run):
     out = run(steps=1, batch_size=4)
-    with pytest.raises(SettingError, match=r"--schedule wsd is not .* linear$"):
+    with pytest.raises(SettingError, match=r"--schedule wsd is not .* linear; leave it out, or"):
         resumed_config(out, {"schedule": "wsd"})
-    with pytest.raises(SettingError, match=r"--batch-size 8 is not .* 4$"):
+    with pytest.raises(SettingError, match=r"--batch-size 8 is not .* 4; leave it out, or"):
         resumed_config(out, {"batch_size": 8})
-    with pytest.raises(SettingError, match=r"--seed 3 is not .* 0$"):
+    with pytest.raises(SettingError, match=r"--seed 3 is not .* 0; leave it out, or"):
         resumed_config(out, {"seed": 3})
     assert resumed_config(out, {"batch_size": 4, "seed": 0}).batch_size == 4
 
@@ -607,16 +608,40 @@ def test_bad_batches_may_be_skipped_and_count_as_steps(data, tmp_path, monkeypat
 
 
 def test_a_skipped_step_leaves_weights_and_optimizer_as_they_were(data, tmp_path, monkeypatch):
-    config = dataclasses.replace(CONFIG, skip_bad_batches=1, steps=4, save_every=1)
+    config = dataclasses.replace(CONFIG, skip_bad_batches=1, steps=3, save_every=1)
     BadLosses(monkeypatch, 3)
     pretrain(data, tmp_path / "run", config=config)
     checkpoints = tmp_path / "run" / "checkpoints"
     for name in ("model.safetensors", "optimizer.safetensors"):
-        two, three, four = (
-            safetensors.torch.load_file(checkpoints / f"step-{step}" / name) for step in (2, 3, 4)
+        one, two, three = (
+            safetensors.torch.load_file(checkpoints / f"step-{step}" / name) for step in (1, 2, 3)
         )
         assert all(torch.equal(two[key], three[key]) for key in two)
-        assert not all(torch.equal(three[key], four[key]) for key in three)
+        assert not all(torch.equal(one[key], two[key]) for key in two)
+
+
+def test_skipped_steps_push_out_no_checkpoint_of_steps_that_were_taken(data, tmp_path, monkeypatch):
+    config = dataclasses.replace(CONFIG, skip_bad_batches=2, steps=9, save_every=1, keep_last=2)
+    BadLosses(monkeypatch, 3, 4, 5)
+    with pytest.raises(
+        BertptError, match=r"^step 5: .*, 3 in a row, so the weights are at fault .* --init-from"
+    ):
+        pretrain(data, tmp_path / "run", config=config)
+    saved = [path.name for path in RunFolder(tmp_path / "run").checkpoints.paths()]
+    assert saved == ["step-1", "step-2"]
+
+
+def test_a_held_out_loss_that_is_not_finite_ends_the_run_and_saves_nothing(
+    data, tmp_path, monkeypatch
+):
+    evaluate = loop.evaluate
+    monkeypatch.setattr(loop, "evaluate", lambda *a, **k: {**evaluate(*a, **k), "loss": math.nan})
+    config = dataclasses.replace(CONFIG, eval_every=2, save_every=1, keep_last=0)
+    with pytest.raises(BertptError, match=r"^step 2: the held-out loss is nan, so nothing was"):
+        pretrain(data, tmp_path / "run", config=config)
+    saved = [path.name for path in RunFolder(tmp_path / "run").checkpoints.paths()]
+    assert saved == ["step-1"]
+    assert metrics(tmp_path / "run", "valid")[-1]["loss"] is None
 
 
 def test_skipped_steps_are_counted_over_the_whole_run(data, tmp_path, monkeypatch):

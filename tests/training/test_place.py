@@ -67,10 +67,16 @@ def test_a_process_may_be_alone(variables):
     assert find_place(variables) is None
 
 
-@pytest.mark.parametrize("name", ["WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"])
-def test_a_missing_variable_is_named(name):
-    variables = {key: value for key, value in TORCHRUN.items() if key != name}
-    with pytest.raises(InputError, match=f"^{name} is not set.*unset RANK$"):
+@pytest.mark.parametrize(
+    ("variables", "name", "sign"),
+    [
+        *((TORCHRUN, name, "RANK") for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")),
+        *((SRUN, name, "SLURM_STEP_NUM_TASKS") for name in ("SLURM_PROCID", "SLURM_LOCALID")),
+    ],
+)
+def test_a_missing_variable_is_named_and_the_one_that_asks_for_it(variables, name, sign):
+    variables = {key: value for key, value in variables.items() if key != name}
+    with pytest.raises(InputError, match=f"^{name} is not set, though {sign} is.*unset {sign}$"):
         find_place(variables)
 
 

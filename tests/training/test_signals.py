@@ -226,10 +226,12 @@ def test_loader_processes_change_no_bit_also_when_interrupted(data, tmp_path, se
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
-@pytest.mark.parametrize("when", ["_bar", "_take_step"])
+@pytest.mark.parametrize(
+    "when", [(loop.tell, "training_bar"), (Trainer, "_take_step")], ids=["first", "in a step"]
+)
 def test_signals_to_all_processes_are_for_the_one_that_trains(data, tmp_path, monkeypatch, when):
     """A terminal, systemd and Slurm send them to loader processes, too, even as these start."""
-    method = getattr(Trainer, when)
+    method = getattr(*when)
 
     def signalled(*arguments):
         children = multiprocessing.active_children()
@@ -239,7 +241,7 @@ def test_signals_to_all_processes_are_for_the_one_that_trains(data, tmp_path, mo
                 os.kill(child.pid, number)
         return method(*arguments)
 
-    monkeypatch.setattr(Trainer, when, signalled)
+    monkeypatch.setattr(*when, signalled)
     go(data, tmp_path / "run", loader_workers=2)
     assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == "step-7"
     assert not multiprocessing.active_children()

@@ -4,13 +4,13 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
-from multiprocessing import resource_tracker
 from typing import Any
 
 from torch.utils.data import DataLoader
 
 from bertpt.data.batches import TrainingExamples
 from bertpt.data.example import Example
+from bertpt.data.workers import signals_kept_out
 from bertpt.errors import BertptError
 
 # What a terminal or Slurm sends to all processes of a run; the one that trains decides what to do.
@@ -42,7 +42,7 @@ def load(
         collate_fn=_as_it_is,
         multiprocessing_context="spawn",
     )
-    with _signals_blocked():
+    with signals_kept_out(TO_THE_TRAINER):
         steps: Any = iter(loader)
     try:
         yield steps
@@ -66,16 +66,3 @@ def load(
 def _as_it_is(examples: list[Example]) -> list[Example]:
     """Examples stay arrays, since fewer of them cross from one process to another than tensors."""
     return examples
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Processes that are started meanwhile never see those signals; this one sees them later."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, TO_THE_TRAINER)
-    try:
-        # With the first process it would be started, too, and lets two of them through again.
-        resource_tracker.ensure_running()
-        signal.pthread_sigmask(signal.SIG_BLOCK, TO_THE_TRAINER)
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

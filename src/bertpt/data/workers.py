@@ -6,12 +6,14 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import islice
+from multiprocessing import resource_tracker
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bertpt.errors import BertptError
 
@@ -74,7 +76,7 @@ class Workers:
         """
         if self._number > 1 and self._pool is None:
             for _ in range(self._number - 1):  # for each submitted task one is started
-                self._started(prepare).submit(int)
+                self._submit(int, prepare=prepare)
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """The results of a function, in the order of the tasks, which are read as needed.
@@ -109,21 +111,39 @@ class Workers:
         """Gives a task to another process, or does it here where they all have enough to do."""
         num_open = sum(not future.done() for future in waiting)
         if num_open < TASKS_AHEAD * (self._number - 1):
-            return self._started().submit(function, task)
+            return self._submit(function, task)
         here: Future[Result] = Future()
         here.set_result(function(task))
         return here
 
-    def _started(self, prepare: Callable[[], object] = int) -> ProcessPoolExecutor:
+    def _submit(
+        self,
+        function: Callable[..., Result],
+        *arguments: Any,
+        prepare: Callable[[], object] = int,
+    ) -> Future[Result]:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self._number - 1, context, _begin, (prepare,))
-        return self._pool
+        # Ctrl-C goes to all processes of a terminal; this one ends the others.
+        with signals_kept_out({signal.SIGINT}):
+            return self._pool.submit(function, *arguments)
+
+
+@contextmanager
+def signals_kept_out(signals: Collection[signal.Signals]) -> Iterator[None]:
+    """Processes that are started meanwhile never see some signals; this one sees them later."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        # With the first process it would be started, too, and lets two of them through again.
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin(prepare: Callable[[], object]) -> None:
-    """Ctrl-C goes to all processes of a terminal; this one's parent ends it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each worker is one core's worth
     threading.Thread(target=_end_with_parent, daemon=True).start()
     prepare()

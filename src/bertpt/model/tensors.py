@@ -50,7 +50,9 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         with safe_open(path, framework="pt") as file:
             expected = (file.metadata() or {}).get(CHECKSUM)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {files.problem(error)}") from error
+    except SafetensorError as error:
         raise InputError(f"{path} cannot be read: {error}") from error
     if expected and expected != (found := _checksum(tensors)):
         raise InputError(

@@ -62,6 +62,7 @@ class Checkpoints:
         Raises:
             InputError: there is none; the message says what is wrong with the newest.
         """
+        passed_over: list[str] = []
         newest = ""
         for step, path in reversed(self._numbered()):
             try:
@@ -69,9 +70,11 @@ class Checkpoints:
                 if state.step != step:
                     raise InputError(f"{path} holds step {state.step}, so it was renamed")  # noqa: TRY301
             except InputError as error:
-                tell(f"passing over {path}: {error}")
+                passed_over.append(f"passing over {path}: {error}")
                 newest = newest or str(error)
                 continue
+            for line in passed_over:
+                tell(line)
             return Checkpoint(path, state)
         if newest:
             raise InputError(f"{newest}; no other checkpoint is whole, so start with --overwrite")

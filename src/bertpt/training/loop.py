@@ -2,7 +2,8 @@
 
 import dataclasses
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 from signal import SIGINT
@@ -19,11 +20,13 @@ from bertpt.device import choose_precision
 from bertpt.errors import BertptError, InputError
 from bertpt.evaluation.mlm import evaluate
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.sharded import own_part, whole
+from bertpt.model.sharded import whole
 from bertpt.model.stored import read_config
 from bertpt.progress import Progress
 from bertpt.rng import torch_seed
+from bertpt.training import tell
 from bertpt.training.distributed import ALONE, Ranks
+from bertpt.training.finite import BadSteps, require_finite_evaluation, require_finite_weights
 from bertpt.training.optimizer import (
     describe_groups,
     learning_rates,
@@ -36,8 +39,6 @@ from bertpt.training.seal import TrainerState
 from bertpt.training.signals import Signals
 from bertpt.training.start import describe_start, first_shape, set_first_weights
 from bertpt.training.step import StepResult, accumulate_gradients
-
-ROWS_SHOWN = 8  # of a batch, in a message
 
 
 def pretrain(
@@ -125,7 +126,7 @@ class Trainer:
         self.begun_at = 0  # the step that this process began after
         self.saved_step: int | None = None  # the last one that has a checkpoint
         self.evaluated_step: int | None = None
-        self.num_skipped = 0  # steps not taken, since their numbers were not finite
+        self.bad_steps = BadSteps(config.skip_bad_batches)
 
     def start(self, *, overwrite: bool) -> None:
         """Sets the first weights, makes the RUN folder, and tells what is trained, on what."""
@@ -150,7 +151,7 @@ class Trainer:
         assert self.checkpoint is not None
         state = self.checkpoint.load(self.model, self.optimizers)
         self.begun_at = self.saved_step = state.step
-        self.num_skipped = state.num_skipped
+        self.bad_steps.num = state.num_skipped
         started_with = self.run.record.settings()
         self._require_same_checkpoint(state)  # after which all have read the settings
         self.run.go_on(self.config, self.data, step=state.step)
@@ -195,7 +196,7 @@ class Trainer:
         with (
             Signals(self.ranks) as signals,
             load(self.training, budget.step, workers=config.loader_workers) as batches,
-            self._bar() as bar,
+            tell.training_bar(self.progress, budget) as bar,
         ):
             while True:
                 # Evaluating and saving comes first, so the end needs no second copy of it.
@@ -204,7 +205,10 @@ class Trainer:
                 started = time.monotonic()
                 if evaluates and not signals.stop:
                     entry = self._evaluate(signals) or entry
-                saves = signals.take_save() or self._is_due(config.save_every)
+                # A step that was not taken left nothing new, and older checkpoints would go.
+                saves = signals.take_save() or (
+                    self._is_due(config.save_every) and not self.bad_steps.num_in_a_row
+                )
                 ends = done or budget.step == until
                 if ends or saves or signals.stop:
                     self._tell_stop(signals)
@@ -234,7 +238,7 @@ class Trainer:
                 if due and result.is_finite:
                     entry = self._log(result, self.ranks.sum([num_tokens])[0] / seconds)
                     num_tokens, seconds = 0, 0.0
-                self._show(bar, result, entry)
+                tell.show(bar, budget, result, entry)
 
     def _end_again(self) -> dict[str, Any]:
         """Of a run that was resumed when it was done; returns the last metrics."""
@@ -282,46 +286,29 @@ class Trainer:
         )
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
         result = dataclasses.replace(result, grad_norm=float(whole(norm)))
-        if not result.is_finite:
-            self._skip_or_stop(result)
+        if result.is_finite:
+            self.bad_steps.note_good()
+        else:
+            self._note_bad_step(result)
         for optimizer in self.optimizers:
             if result.is_finite:
                 optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         return result
 
-    def _skip_or_stop(self, result: StepResult) -> None:
-        """Notes a step whose numbers are not finite, and ends the run if there were too many.
+    def _note_bad_step(self, result: StepResult) -> None:
+        """Logs a step that was not taken.
 
         Raises:
-            BertptError: more than `skip_bad_batches`; the message names the step and its rows.
+            BertptError: there were more than `skip_bad_batches`.
         """
-        step, allowed = self.budget.step, self.config.skip_bad_batches
+        step = self.budget.step
         rows = self.training.rows(step).tolist()
-        found = f"loss {result.loss:g}, gradient norm {result.grad_norm:g}"
         entry = {"step": step + 1, "split": "train", **dataclasses.asdict(result)}
-        self.run.log({**entry, "not_taken": found, "rows": rows})
-        shown = ", ".join(map(str, rows[:ROWS_SHOWN])) + (", ..." if len(rows) > ROWS_SHOWN else "")
-        problem = f"step {step + 1}: {found}; the step was not taken (rows {shown} of train/)"
-        self.num_skipped += 1
-        if self.num_skipped > allowed:
-            self._finish_save()
-            raise BertptError(
-                f"{problem}. Go on from the last checkpoint with --resume and --skip-bad-batches "
-                f"{self.num_skipped}, or start again with a lower --learning-rate"
-            )
-        self.progress.log(f"{problem}; {self.num_skipped} of {allowed} that may be skipped")
-
-    def _require_finite_weights(self) -> None:
-        """A step may overflow weights whose gradients were finite; such must never be saved."""
-        parameters = self.model.named_parameters()
-        bad = next((name for name, p in parameters if not own_part(p).isfinite().all()), None)
-        if self.ranks.any(bad is not None):
-            self._finish_save()
-            raise BertptError(
-                f"step {self.budget.step}: {bad or 'a weight'} is no longer finite, so nothing was "
-                "saved; try a lower --learning-rate"
-            )
+        self.run.log({**entry, "not_taken": tell.not_finite(result), "rows": rows})
+        with self._finishing_a_save():
+            line = self.bad_steps.note_bad(tell.bad_step(step + 1, result, rows))
+        self.progress.log(line)
 
     # ----------------------------------------------------------------------- evaluate, save, tell
 
@@ -333,7 +320,8 @@ class Trainer:
         """
         if not len(self.valid) or self.evaluated_step == self.budget.step:
             return None
-        self._require_finite_weights()
+        with self._finishing_a_save():
+            require_finite_weights(self.model, step=self.budget.step, ranks=self.ranks)
         batches: Iterable[Batch] = in_order(
             self.valid,
             batch_size=self._forward_size(),
@@ -356,16 +344,9 @@ class Trainer:
         entry = {"step": self.budget.step, "split": "valid", **result}
         self.run.log(entry)
         self.evaluated_step = self.budget.step
-        figures = [
-            f"{name.upper()} loss {result[f'{name}_loss']:.3f}, "
-            f"accuracy {result[f'{name}_accuracy']:.1%}"
-            for name, count in (("mlm", "num_targets"), ("nsp", "num_pairs"))
-            if result[count]
-        ]
-        self.progress.log(
-            f"step {self.budget.step}: held out, {'; '.join(figures) or 'nothing to predict'} "
-            f"({result['num_examples']:,} examples)"
-        )
+        self.progress.log(f"step {self.budget.step}: {tell.evaluation(result)}")
+        with self._finishing_a_save():
+            require_finite_evaluation(result, step=self.budget.step)
         return entry
 
     def _forward_size(self) -> int:
@@ -377,12 +358,13 @@ class Trainer:
         """Saves a checkpoint, unless this very step has one."""
         if self.saved_step == self.budget.step:
             return
-        self._require_finite_weights()
+        with self._finishing_a_save():
+            require_finite_weights(self.model, step=self.budget.step, ranks=self.ranks)
         self.run.save(
             TrainerState(
                 step=self.budget.step,
                 elapsed_seconds=self.budget.elapsed_seconds,
-                num_skipped=self.num_skipped,
+                num_skipped=self.bad_steps.num,
             ),
             self.model,
             self.optimizers,
@@ -390,6 +372,15 @@ class Trainer:
             keep_last=self.config.keep_last,
         )
         self.saved_step = self.budget.step
+
+    @contextmanager
+    def _finishing_a_save(self) -> Iterator[None]:
+        """For what raises in all processes or in none."""
+        try:
+            yield
+        except BertptError:
+            self._finish_save()
+            raise
 
     def _finish_save(self) -> None:
         """Waits in all processes: where one leaves, torchrun and srun end who still saves."""
@@ -417,26 +408,3 @@ class Trainer:
         }
         self.run.log(entry)
         return entry
-
-    def _bar(self) -> Any:
-        seconds = self.budget.max_seconds
-        return self.progress.bar(
-            "training",
-            unit="s" if seconds else "step",
-            total=round(seconds) if seconds else self.budget.num_steps,
-            initial=round(self.budget.elapsed_seconds) if seconds else self.budget.step,
-            bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
-            if seconds
-            else None,
-        )
-
-    def _show(self, bar: Any, result: StepResult, logged: dict[str, Any]) -> None:
-        rate = logged.get("tokens_per_second")
-        bar.set_postfix_str(
-            f"loss {result.loss:.3f}, MLM {result.mlm_accuracy:.1%}"
-            + ("" if result.nsp_accuracy is None else f", NSP {result.nsp_accuracy:.0%}")
-            + (f", {rate:,.0f} tokens/s" if rate else ""),
-            refresh=False,
-        )
-        now = round(self.budget.elapsed_seconds) if self.budget.max_seconds else self.budget.step
-        bar.update(min(now, bar.total) - bar.n)

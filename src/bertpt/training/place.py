@@ -75,9 +75,10 @@ def first_host(nodes: str) -> str:
 
 def _variable(variables: Mapping[str, str], name: str) -> str:
     if name not in variables:
+        sign = "RANK" if "RANK" in variables else "SLURM_STEP_NUM_TASKS"
         raise InputError(
-            f"{name} is not set, though variables of torchrun or srun are; start with one of them "
-            "or, to train in one process, unset RANK"
+            f"{name} is not set, though {sign} is; start with torchrun or srun or, to train in one "
+            f"process, unset {sign}"
         )
     return variables[name]
 

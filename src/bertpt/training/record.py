@@ -119,7 +119,8 @@ def resumed_config(out: Path, given: dict[str, Any]) -> PretrainConfig:
             raise SettingError(
                 name,
                 f"{value} is not what {out} was started with, "
-                + ("which was without it" if started is None else str(started)),
+                + ("which was without it" if started is None else str(started))
+                + "; leave it out, or start another run",
             )
     if given.keys() & {"steps", "epochs", "max_minutes"}:
         stored = dataclasses.replace(stored, steps=None, epochs=None, max_minutes=None)
