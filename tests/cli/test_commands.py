@@ -617,12 +617,17 @@ def start(*arguments, **options):
 )
 def test_a_signal_ends_a_run_with_its_status_and_no_traceback(data, tmp_path, number, status):
     endless = ("--steps", 1_000_000, "--eval-every", 1)
-    with start("pretrain", data, "--out", tmp_path / "run", *TINY, *endless) as process:
+    run = ("pretrain", data, "--out", tmp_path / "run", *TINY, *endless)
+    # Under nohup, the tests and what they start would ignore SIGHUP.
+    with start(*run, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)) as process:
         for line in process.stderr:
             if line.startswith("step 1: "):
                 break
         process.send_signal(number)
-        stdout, stderr = process.communicate(timeout=30)
+        try:
+            stdout, stderr = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == status
     assert stdout == ""
     assert "Traceback" not in stderr
