@@ -696,7 +696,7 @@ app()
 
 def test_a_second_ctrl_c_leaves_at_once_in_the_midst_of_a_save(done, data, tmp_path):
     run = tmp_path / "run"
-    often = ("--steps", 9, "--save-every", 1, "--keep-last", 0, "--loader-workers", 1)
+    often = ("--steps", 3, "--save-every", 1, "--keep-last", 0, "--loader-workers", 1)
     command = [sys.executable, "-c", SLOW_SECOND_SAVE, "pretrain", data, "--out", run, *TINY]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([*map(str, (*command, *often))], **pipes) as process:
@@ -713,7 +713,7 @@ def test_a_second_ctrl_c_leaves_at_once_in_the_midst_of_a_save(done, data, tmp_p
     assert "Traceback" not in stderr
     _, alive = psutil.wait_procs(others, timeout=10)
     assert not alive
-    resumed = done("pretrain", data, "--out", run, "--resume")
+    resumed = done("pretrain", data, "--out", run, "--resume", "--loader-workers", 0)
     assert "which a process that was killed left unfinished" in resumed.stderr
     assert f"resuming {run} after step 1\n" in resumed.stderr
     assert not [path for path in run.rglob(".*") if ".tmp-" in path.name]

@@ -305,7 +305,7 @@ FAULTY_INPUT = {
         "error: --pair needs two texts with one tab between them, and there are 0 tabs: 'a b'"
     ),
     "encode run 'a b' --out data/token_counts.npy": (
-        "error: data/token_counts.npy exists; give another --out, or --overwrite to replace it"
+        "error: data/token_counts.npy exists, and was not made by this command; give another --out"
     ),
     "encode run 'a b' --out run/model/model.safetensors --overwrite": (
         "error: run/model/model.safetensors exists, and was not made by this command; give another "

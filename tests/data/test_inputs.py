@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import threading
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -34,7 +35,7 @@ COMPRESSIONS = {
     "": bytes,
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
-    ".xz": lzma.compress,
+    ".xz": partial(lzma.compress, preset=0),
     ".zst": zstd,
 }
 

@@ -670,7 +670,7 @@ def test_an_error_of_one_rank_is_one_line_and_ends_the_other(folder, tmp_path):
     (tmp_path / "run/other").touch()
     first, second = ends_of(start_two(command(folder, tmp_path / "run")))
     assert (first.status, second.status) == (1, 1)
-    assert first.err.startswith(f"error: {tmp_path / 'run'} exists; give another --out")
+    assert first.err.startswith(f"error: {tmp_path / 'run'} exists, and was not made")
     assert first.err.count("\n") == 1
     assert second.out == ""
     assert second.err.startswith(LOST)

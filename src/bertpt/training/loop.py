@@ -242,7 +242,9 @@ class Trainer:
 
     def _end_again(self) -> dict[str, Any]:
         """Of a run that was resumed when it was done; returns the last metrics."""
-        self.progress.log(f"{self.begun_at} steps are done and no more were asked for")
+        self.progress.log(
+            f"{self.begun_at} steps are done, and {self.config.length} asks for no more"
+        )
         *_, entry = ({"step": self.begun_at, "split": "train"}, *self.run.metrics)
         entry = self._evaluate() or entry
         self.run.save_best(self.model, self.data, step=self.begun_at)

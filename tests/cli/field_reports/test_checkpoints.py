@@ -184,7 +184,7 @@ def test_two_ctrl_c_end_a_run_and_leave_what_can_be_resumed(pretrain, data, tmp_
     last = max(
         int(path.name.removeprefix("step-")) for path in (out / "checkpoints").glob("step-*")
     )
-    resumed = pretrain(data, "--steps", last + 1, out=out)
+    resumed = pretrain(data, "--steps", last + 1, "--loader-workers", 0, out=out)
     assert f"after step {last}" in resumed.log
     assert [entry["step"] for entry in resumed.logged()] == list(range(1, last + 2))
     assert not [path for path in out.rglob("*") if ".tmp-" in path.name]
