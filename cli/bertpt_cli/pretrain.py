@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +20,7 @@ from bertpt_cli.options import (
     takes_settings,
 )
 from bertpt_cli.output import nats, percent, print_json
-from bertpt_cli.signals import while_importing, while_training
+from bertpt_cli.signals import ending_without_farewell, while_importing, while_training
 
 if TYPE_CHECKING:
     from bertpt.progress import Progress
@@ -98,18 +98,22 @@ def pretrain(
     if out is None:
         raise MissingOption("--out")
     config = config if not resume else resumed_config(out, given(context, PretrainConfig))
-    with join(config) as ranks, while_training():
-        result = loop.pretrain(
-            data,
-            out,
-            config=config,
-            resume=resume,
-            overwrite=overwrite,
-            progress=Progress(quiet=quiet),
-            ranks=ranks,
-        )
-    if not ranks.is_first:
-        return
+    with ending_without_farewell(if_so=find_place(os.environ) is not None):
+        with join(config) as ranks, while_training():
+            result = loop.pretrain(
+                data,
+                out,
+                config=config,
+                resume=resume,
+                overwrite=overwrite,
+                progress=Progress(quiet=quiet),
+                ranks=ranks,
+            )
+        if ranks.is_first:
+            _print_result(out, result, json=json)
+
+
+def _print_result(out: Path, result: dict[str, Any], *, json: bool) -> None:
     if json:
         print_json({"out": printable(out), **result})
         return

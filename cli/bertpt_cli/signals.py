@@ -1,4 +1,4 @@
-"""What the commands do when a signal comes."""
+"""How the commands end: when a signal comes, and in one of several processes."""
 
 import multiprocessing
 import os
@@ -59,3 +59,24 @@ def while_training() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def ending_without_farewell(*, if_so: bool) -> Iterator[None]:
+    """Ends the process with the block, for one of several that train together.
+
+    At the interpreter's own end a thread of torch.distributed may still be there, which it now and
+    then ends by an abort (Python 3.11, torch 2.13), and torchrun takes a run that is done for one
+    that failed. Whatever is to be written has been written by now.
+    """
+    status = 0
+    try:
+        yield
+    except SystemExit as left:
+        if not if_so or not isinstance(left.code, int):
+            raise
+        status = left.code
+    if if_so:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)

@@ -40,6 +40,7 @@ from bertpt.training.record import resumed_config
 from bertpt.training.run import RunFolder
 from bertpt.training.start import set_first_weights
 from bertpt.training.step import accumulate_gradients
+from bertpt_cli.signals import ending_without_farewell
 
 CONFIG = {
     "hidden_size": 12,
@@ -351,7 +352,7 @@ def start(command, **variables):
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "MASTER_"))}
     return subprocess.Popen(
         [sys.executable, *map(str, command)],
-        env={**inherited, "OMP_NUM_THREADS": "1", **variables},
+        env={**inherited, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1", **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -759,4 +760,5 @@ def test_torchrun_ends_with_the_line_of_the_rank_that_failed(folder, tmp_path):
 
 
 if __name__ == "__main__":
-    be_a_rank(Path(sys.argv[1]))
+    with ending_without_farewell(if_so=True):
+        be_a_rank(Path(sys.argv[1]))

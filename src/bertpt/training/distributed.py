@@ -5,6 +5,7 @@ class is a process on its own; so whoever uses it need not ask how many there ar
 """
 
 import contextlib
+import gc
 import hashlib
 import os
 import re
@@ -243,6 +244,7 @@ def join(config: PretrainConfig) -> Iterator[Ranks]:
             raise
         lost = BertptError(f"lost contact with the other processes: {_gist(error)}")
         _tell_once(lost, place, store, unless_any=True)
+    gc.collect()  # models that were replicated are in cycles, and hold on to threads that talk
     dist.destroy_process_group()
 
 
