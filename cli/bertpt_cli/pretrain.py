@@ -86,19 +86,20 @@ def pretrain(
         from bertpt.training.place import find_place
         from bertpt.training.record import resumed_config
 
+    has_others = find_place(os.environ) is not None
     if resume and overwrite:
         raise SettingError("resume", "and --overwrite exclude each other")
     if verify_resume is not None:
         if resume:
             raise SettingError("verify_resume", "and --resume exclude each other")
-        if find_place(os.environ) is not None:
+        if has_others:
             raise SettingError("verify_resume", "is for one process; start it without torchrun")
         _verify(data, config, verify_resume, json=json, progress=Progress(quiet=quiet))
         return
     if out is None:
         raise MissingOption("--out")
     config = config if not resume else resumed_config(out, given(context, PretrainConfig))
-    with ending_without_farewell(if_so=find_place(os.environ) is not None):
+    with ending_without_farewell(if_so=has_others):
         with join(config) as ranks, while_training():
             result = loop.pretrain(
                 data,

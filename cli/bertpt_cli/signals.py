@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def prepare() -> None:
     """Lets signals end a command as Ctrl-C does, so that nothing unfinished is left behind."""
@@ -29,7 +31,10 @@ def while_importing() -> Iterator[None]:
     def leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         os._exit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in ENDING}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as SIGHUP is under nohup
+            signal.signal(number, leave)
     try:
         yield
     finally:

@@ -636,7 +636,9 @@ def test_a_signal_ends_a_run_with_its_status_and_no_traceback(data, tmp_path, nu
 
 SIGNALLED_IN_AN_IMPORT = """
 import os
+import signal
 import sys
+signal.signal({number}, signal.SIG_DFL)  # nohup lets SIGHUP be ignored
 from bertpt_cli.main import app
 class Swallowing:
     def find_spec(self, name, *_):
@@ -652,7 +654,9 @@ app()
 """
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_no_import_of_pretrain_swallows_a_signal(data, tmp_path, number, status):
     pretrain = ("pretrain", data, "--out", tmp_path / "run", *TINY, "--steps", 1)
     script = SIGNALLED_IN_AN_IMPORT.format(number=int(number))
