@@ -208,7 +208,17 @@ def test_a_new_folder_takes_away_what_killed_processes_left_and_not_what_others_
     assert {path.name for path in tmp_path.iterdir()} == {"data", ".other.tmp-0123abcd"}
 
 
-def test_a_folder_comes_back_when_a_kill_hit_between_the_two_renames(tmp_path):
+def refuse(out):
+    with pytest.raises(OutputError, match="exists; give another --out, or --overwrite"):
+        files.refuse_existing(out, overwrite=False, is_ours=lambda _: True)
+
+
+@pytest.mark.parametrize(
+    "come_by",
+    [lambda out: files.clean_up(out.parent, ours), refuse],
+    ids=["cleaned up", "asked whether it may be replaced"],
+)
+def test_a_folder_comes_back_when_a_kill_hit_between_the_two_renames(tmp_path, come_by):
     script = """
 import os, sys
 from pathlib import Path
@@ -227,7 +237,7 @@ with files.new_folder(out) as work:
 """
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
     assert not (tmp_path / "model").exists()
-    files.clean_up(tmp_path, ours)
+    come_by(tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     assert (tmp_path / "model" / "a").read_text() == "old"
 

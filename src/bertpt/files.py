@@ -222,7 +222,10 @@ def refuse_existing(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bo
         OutputError: it exists, and `overwrite` is off or it is not one of ours; or it is a place
             that cannot be renamed into.
     """
-    if path.is_mount() or path.resolve() == Path.cwd():
+    place = path.resolve()
+    # What a killed process put aside comes back first, or it would be replaced unasked later on.
+    clean_up(place.parent, place.name.__eq__, spare_held=True)
+    if path.is_mount() or place == Path.cwd():
         raise OutputError(f"{path} cannot be replaced as a whole; give a new folder inside it")
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
