@@ -16,8 +16,8 @@ from pathlib import Path
 
 from _timing import medians
 
-from bertpt.data import tokenizer
-from bertpt.data.corpus import Corpus
+from bertpt.corpus.corpus import Corpus
+from bertpt.tokenizer import tokenizer
 
 SENTENCES_AT_ONCE = 8192
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 from bertpt import files
+from bertpt.build.build import build_data
 from bertpt.config import MODEL_SIZES, BuildConfig, PretrainConfig, TokenizerConfig
-from bertpt.data.build import build_data
-from bertpt.data.dataset import DataFolder
+from bertpt.data.dataset import Dataset
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.tensors import _checksum, save_tensors
 from bertpt.training.optimizer import make_optimizers, optimizer_state
@@ -39,7 +39,7 @@ def trained(size: str, device: str):
     return config, model, optimizers
 
 
-def tiny_data(folder: Path) -> DataFolder:
+def tiny_data(folder: Path) -> Dataset:
     text = folder / "text.txt"
     text.write_text("A dog sees a cat.\nA cat sees a dog.\n\n" * 40)
     build_data(
@@ -49,7 +49,7 @@ def tiny_data(folder: Path) -> DataFolder:
         config=BuildConfig(sentence_per_line=True, seq_len=16),
         tokenizer_config=TokenizerConfig(vocab_size=40),
     )
-    return DataFolder(folder / "data")
+    return Dataset(folder / "data")
 
 
 def seconds(job) -> float:
@@ -83,7 +83,7 @@ def parts(model, optimizers, folder: Path) -> dict[str, float]:
     return found
 
 
-def measure(size: str, options, folder: Path, data: DataFolder) -> None:
+def measure(size: str, options, folder: Path, data: Dataset) -> None:
     config, model, optimizers = trained(size, options.device)
     tokens = torch.randint(6, VOCAB_SIZE, (8, 128), device=options.device)
 

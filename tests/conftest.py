@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from bertpt.build.build import build_data
 from bertpt.config import BuildConfig, TokenizerConfig
-from bertpt.data.build import build_data
 
 SHARED = Path(__file__).parents[2] / "shared"
 WORDS = ("cat", "dog", "bird", "sees", "hears", "the", "a", "old", "red", "hill")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bertpt import files
+from bertpt import files, text
 from bertpt.errors import InputError, OutputError
 
 
@@ -136,8 +136,8 @@ def test_a_link_to_a_folder_stays_a_link(tmp_path):
 
 
 def test_a_name_that_is_no_utf8_can_be_printed():
-    assert files.printable(os.fsdecode(b"caf\xe9.txt")) == "caf\ufffd.txt"
-    assert files.printable(Path("caf\u00e9")) == "caf\u00e9"
+    assert text.printable(os.fsdecode(b"caf\xe9.txt")) == "caf\ufffd.txt"
+    assert text.printable(Path("caf\u00e9")) == "caf\u00e9"
 
 
 # --------------------------------------------------------------------- what a killed process leaves

@@ -7,7 +7,7 @@ import typer
 
 from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.errors import SettingError
-from bertpt.files import printable
+from bertpt.text import printable
 from bertpt_cli.options import (
     Config,
     Inputs,
@@ -72,9 +72,9 @@ def build_data(
     Documents are separated by blank lines; some are held out whole for valid/. The same command
     gives the same bytes every time.
     """
-    from bertpt.data import build
-    from bertpt.data import dry_run as dry
-    from bertpt.data.workers import num_cores
+    from bertpt.build import build
+    from bertpt.build import dry_run as dry
+    from bertpt.build.workers import num_cores
     from bertpt.progress import Progress
 
     if workers is not None and workers < 1:

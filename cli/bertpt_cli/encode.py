@@ -8,7 +8,7 @@ import typer
 
 from bertpt.config import EncodeConfig
 from bertpt.errors import InputError
-from bertpt.files import printable
+from bertpt.text import printable
 from bertpt_cli.options import Config, Json, Model, Overwrite, Quiet, takes_settings
 from bertpt_cli.output import print_json, print_vectors
 from bertpt_cli.signals import while_importing

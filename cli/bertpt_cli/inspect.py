@@ -23,10 +23,10 @@ def inspect(
 
     A token to predict is written [seen|true]: what the model sees there, and what it should find.
     """
-    from bertpt.data.dataset import DataFolder
-    from bertpt.data.report import describe
+    from bertpt.build.report import describe
+    from bertpt.data.dataset import Dataset
 
-    report = describe(DataFolder(data), config)
+    report = describe(Dataset(data), config)
     if json:
         print_json(report)
         return

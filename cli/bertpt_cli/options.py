@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.exceptions import TyperException
 
-from bertpt.settings import Settings
+from bertpt.config.fields import Settings
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bertpt.files import spoken_size
+from bertpt.text import format_size
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,9 +96,9 @@ def print_data_report(manifest: Mapping[str, Any]) -> None:
 def _sample(manifest: Mapping[str, Any]) -> str:
     sampled, total = (manifest[f"{which}_bytes"] for which in ("sampled", "total"))
     if sampled == total:
-        return f"the whole input, {spoken_size(total)}"
-    of_all = "" if total is None else f" of {spoken_size(total)}"
-    return f"the first {spoken_size(sampled)}{of_all}"
+        return f"the whole input, {format_size(total)}"
+    of_all = "" if total is None else f" of {format_size(total)}"
+    return f"the first {format_size(sampled)}{of_all}"
 
 
 def _whole(manifest: Mapping[str, Any]) -> str:
@@ -109,7 +109,7 @@ def _whole(manifest: Mapping[str, Any]) -> str:
     if estimated is None:
         return f"how much the whole would give, only its size could tell{vocabulary}"
     numbers = {name: f"{count:,}" for name, count in estimated.items()}
-    disk, peak = (spoken_size(estimated[name]) for name in ("disk_bytes", "disk_peak_bytes"))
+    disk, peak = (format_size(estimated[name]) for name in ("disk_bytes", "disk_peak_bytes"))
     return (
         f"the whole would give about {numbers['documents']} documents, {numbers['tokens']} tokens "
         f"and {numbers['examples']} examples; about {peak} of disk while it works, {disk} in the "

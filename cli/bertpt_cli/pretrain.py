@@ -8,7 +8,7 @@ import typer
 
 from bertpt.config import PretrainConfig
 from bertpt.errors import SettingError
-from bertpt.files import printable
+from bertpt.text import printable
 from bertpt_cli.options import (
     Config,
     DataFolders,
@@ -81,9 +81,9 @@ def pretrain(
 
     with while_importing():
         from bertpt.progress import Progress
-        from bertpt.training import loop
+        from bertpt.training import trainer
         from bertpt.training.distributed import join
-        from bertpt.training.place import find_place
+        from bertpt.training.launcher import find_place
         from bertpt.training.record import resumed_config
 
     has_others = find_place(os.environ) is not None
@@ -101,7 +101,7 @@ def pretrain(
     config = config if not resume else resumed_config(out, given(context, PretrainConfig))
     with ending_without_farewell(if_so=has_others):
         with join(config) as ranks, while_training():
-            result = loop.pretrain(
+            result = trainer.pretrain(
                 data,
                 out,
                 config=config,

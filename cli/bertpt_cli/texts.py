@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from bertpt.errors import InputError
-from bertpt.files import printable
+from bertpt.text import printable
 
 Texts = Annotated[
     list[str],

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bertpt.config import TokenizerConfig
-from bertpt.files import printable
+from bertpt.text import printable
 from bertpt_cli.options import Config, Inputs, Json, Overwrite, Quiet, takes_settings
 from bertpt_cli.output import print_json
 
@@ -37,10 +37,10 @@ def train_tokenizer(
     The folder loads with transformers.AutoTokenizer and with build-data's --tokenizer. The same
     text gives the same bytes every time.
     """
-    from bertpt.data import wordpiece
     from bertpt.progress import Progress
+    from bertpt.tokenizer import train
 
-    result = wordpiece.train_tokenizer(
+    result = train.train_tokenizer(
         inputs,
         out,
         config=config,

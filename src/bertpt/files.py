@@ -240,20 +240,6 @@ def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def spoken_size(num_bytes: float) -> str:
-    """A number of bytes, for a message: 1.5 MB."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if num_bytes < 1000:
-            return f"{num_bytes:.1f} {unit}" if unit != "bytes" else f"{num_bytes:.0f} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.1f} TB"
-
-
-def printable(path: object) -> str:
-    """A path, or another word of a shell, for a file or a message: U+FFFD for what is no UTF-8."""
-    return os.fsencode(str(path)).decode("utf-8", "replace")
-
-
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Yields a path beside `path` to write; it is flushed and renamed when the block ends well.

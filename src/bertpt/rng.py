@@ -1,4 +1,4 @@
-"""Random generators that depend on nothing but a seed and the name of what is drawn."""
+"""Choosing: random generators that depend only on (seed, what is drawn), and even spacing."""
 
 import hashlib
 
@@ -24,6 +24,12 @@ def _entropy(seed: int, what: str, which: tuple[int, ...]) -> int:
     """128 bits from the words; a hash, since numpy takes (1, 0) and (1,) for the same seed."""
     name = " ".join([str(int(seed)), what, *(str(int(number)) for number in which)])
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:16], "big")
+
+
+def evenly_spaced(total: int, number: int) -> list[int]:
+    """`number` rows of `total`, evenly spaced; all of them if there are no more."""
+    number = min(number, total)
+    return [i * total // number for i in range(number)]
 
 
 def permutation(rng: np.random.Generator, length: int) -> np.ndarray:

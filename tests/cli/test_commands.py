@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertpt import progress
-from bertpt.data import tokenizer
-from bertpt.training import checkpoint, loop
+from bertpt.tokenizer import tokenizer
+from bertpt.training import checkpoint, trainer
 
 COMMAND = [sys.executable, "-m", "bertpt_cli"]
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -666,16 +666,16 @@ def test_no_import_of_pretrain_swallows_a_signal(data, tmp_path, number, status)
 
 
 def test_a_save_that_is_asked_for_before_training_ends_nothing(done, data, tmp_path, monkeypatch):
-    open_data = loop.open_data
+    dataset = trainer.Dataset
 
     def asked(*arguments, **named):
         os.kill(os.getpid(), signal.SIGUSR1)
-        return open_data(*arguments, **named)
+        return dataset(*arguments, **named)
 
     def end(*_):
         raise AssertionError("what would have ended the process")
 
-    monkeypatch.setattr(loop, "open_data", asked)
+    monkeypatch.setattr(trainer, "Dataset", asked)
     before = signal.signal(signal.SIGUSR1, end)
     try:
         done("pretrain", data, "--out", tmp_path / "run", *TINY, "--steps", 1)

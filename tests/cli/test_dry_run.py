@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-from bertpt.data import dry_run
+from bertpt.build import dry_run
 
 NUM_DOCUMENTS = 60
 

@@ -801,12 +801,12 @@ def test_an_empty_folder_may_be_filled(done, tmp_path, corpus):
 
 
 def test_a_model_that_does_not_fit_into_memory_is_one_line(run, data, tmp_path, monkeypatch):
-    from bertpt.training import loop
+    from bertpt.training import trainer
 
     def allocate(*_, **__):
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes")
 
-    monkeypatch.setattr(loop, "pretrain", allocate)
+    monkeypatch.setattr(trainer, "pretrain", allocate)
     result = run("pretrain", data, "--out", tmp_path / "run")
     assert result.exit_code == 1
     assert result.stderr == (
@@ -815,12 +815,12 @@ def test_a_model_that_does_not_fit_into_memory_is_one_line(run, data, tmp_path, 
 
 
 def test_a_fault_of_our_own_is_not_made_pretty(run, data, tmp_path, monkeypatch):
-    from bertpt.training import loop
+    from bertpt.training import trainer
 
     def fail(*_, **__):
         raise RuntimeError("shapes differ")
 
-    monkeypatch.setattr(loop, "pretrain", fail)
+    monkeypatch.setattr(trainer, "pretrain", fail)
     with pytest.raises(RuntimeError, match="shapes differ"):
         run("pretrain", data, "--out", tmp_path / "run")
 
@@ -844,7 +844,7 @@ def test_a_disk_that_is_full_while_saving_is_one_line_and_leaves_no_torso(data, 
 
 def test_a_closed_standard_input_is_named(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
-    from bertpt.data.corpus import Corpus
+    from bertpt.corpus.corpus import Corpus
     from bertpt.errors import InputError
 
     with pytest.raises(InputError, match="standard input is closed"):

@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers import AutoTokenizer
 
-from bertpt.training.loop import Trainer
+from bertpt.training.trainer import Trainer
 
 SEQ_LEN = 32  # of the data
 SHAPE = {

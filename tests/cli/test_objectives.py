@@ -5,7 +5,7 @@ import json
 import pytest
 import transformers
 
-from bertpt.data.dataset import DataFolder
+from bertpt.data.dataset import Dataset
 
 TINY = ("--hidden-size", 12, "--num-hidden-layers", 1, "--num-attention-heads", 2)
 
@@ -28,9 +28,9 @@ def built(done, corpus, tmp_path_factory, objective):
 
 
 def test_examples_have_the_segments_and_labels_of_the_objective(built, objective):
-    examples = DataFolder(built[0]).examples("train")
+    examples = Dataset(built[0]).examples("train")
     assert len(examples) > 3
-    vocab = DataFolder(built[0]).tokenizer.vocab
+    vocab = Dataset(built[0]).tokenizer.vocab
     for example in examples.take(range(len(examples))):
         words = [vocab[i] for i in example.input_ids]
         if objective == "mlm":

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from bertpt.data.dataset import DataFolder
+from bertpt.data.dataset import Dataset
 from bertpt_cli.output import print_histogram
 
 # 14 entries
@@ -66,7 +66,7 @@ def test_the_figures_are_those_of_a_count_by_hand(build):
 def test_the_figures_of_examples_are_those_of_the_examples(build, tmp_path):
     documents = ("\n".join(f"{a} {b} . {a} {a}" for a in "abcdefg") for b in "abcdefgh" * 4)
     told = json.loads(build("\n\n".join(documents), "--seq-len", 20, "--json").stdout)
-    data = DataFolder(tmp_path / "data")
+    data = Dataset(tmp_path / "data")
     for split in ("train", "valid"):
         stored = data.examples(split)
         examples = stored.take(range(len(stored)))

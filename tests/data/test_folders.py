@@ -4,11 +4,10 @@ import datasets
 import numpy as np
 import pytest
 
+from bertpt.build.build import build_data
 from bertpt.config import BuildConfig, TokenizerConfig
-from bertpt.data.build import build_data
-from bertpt.data.dataset import DataFolder
-from bertpt.data.folders import DataFolders, open_data, recorded_paths
-from bertpt.data.view import transformers_view
+from bertpt.data.dataset import Dataset
+from bertpt.data.hf_view import transformers_view
 from bertpt.errors import InputError, MismatchError
 
 VOCAB = [*("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), *"abcdefgh", "."]
@@ -57,8 +56,8 @@ def rows_of(data, split):
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_rows_are_those_of_one_folder_after_another(paths, split):
-    expected = [row for path in paths for row in rows_of(DataFolder(path), split)]
-    joined = open_data(paths)
+    expected = [row for path in paths for row in rows_of(Dataset(path), split)]
+    joined = Dataset(paths)
     assert rows_of(joined, split) == expected
     assert len(joined.examples(split)) == len(expected) > 0
     backwards = [joined.examples(split)[row] for row in reversed(range(len(expected)))]
@@ -66,13 +65,13 @@ def test_the_rows_are_those_of_one_folder_after_another(paths, split):
 
 
 def test_nothing_is_copied(paths):
-    stored = open_data(paths).examples("train").stored
+    stored = Dataset(paths).examples("train").stored
     files = {file["filename"] for file in stored.cache_files}
     assert files == {str(path / "train" / "data-00000.arrow") for path in paths}
 
 
 def test_figures_are_the_sums_and_the_longest(paths):
-    joined, folders = open_data(paths), [DataFolder(path) for path in paths]
+    joined, folders = Dataset(paths), [Dataset(path) for path in paths]
     for name in ("documents", "sentences", "tokens", "examples"):
         for split in SPLITS:
             expected = sum(folder.manifest[name][split] for folder in folders)
@@ -86,40 +85,37 @@ def test_figures_are_the_sums_and_the_longest(paths):
 
 def test_folders_without_held_out_documents_have_none_together(build):
     both = [build(f"train-only-{letter}", letter, valid_fraction=0) for letter in "de"]
-    assert len(open_data(both).examples("valid")) == 0
+    assert len(Dataset(both).examples("valid")) == 0
 
 
-def test_one_path_or_a_list_of_one_is_a_plain_data_folder(paths):
-    for given in (paths[0], paths[:1]):
-        data = open_data(given)
-        assert isinstance(data, DataFolder)
-        assert data.record == {"path": str(paths[0]), "sha256": DataFolder(paths[0]).fingerprint}
-        assert recorded_paths(data.record) == [str(paths[0])]
+def test_one_path_and_a_list_of_one_are_the_same(paths):
+    one, listed = Dataset(paths[0]), Dataset(paths[:1])
+    assert one.record == listed.record
+    assert one.manifest == listed.manifest
 
 
 def test_the_record_has_every_path_in_order(paths):
-    record = open_data(paths).record
-    assert recorded_paths(record) == [str(path) for path in paths]
-    assert record["sha256"] == open_data(paths).fingerprint
+    data = Dataset(paths)
+    assert data.record == {"paths": [str(path) for path in paths], "sha256": data.fingerprint}
 
 
 def test_the_fingerprint_tells_folders_and_their_order(paths):
     one, two, three = paths
     fingerprints = [
-        open_data(given).fingerprint
+        Dataset(given).fingerprint
         for given in ([one, two], [two, one], [one, three], [one, two, three], one)
     ]
     assert len(set(fingerprints)) == len(fingerprints)
 
 
 def test_messages_name_no_more_than_three_folders(paths, build):
-    assert open_data(paths).name == ", ".join(map(str, paths))
-    assert open_data([*paths, build("four", "f")]).name.endswith(f"{paths[2]}, ...")
+    assert Dataset(paths).name == ", ".join(map(str, paths))
+    assert Dataset([*paths, build("four", "f")]).name.endswith(f"{paths[2]}, ...")
 
 
 def test_the_view_of_transformers_has_the_rows_of_all(paths):
-    view = transformers_view(open_data(paths))
-    assert len(view) == sum(len(DataFolder(path).examples("train")) for path in paths)
+    view = transformers_view(Dataset(paths))
+    assert len(view) == sum(len(Dataset(path).examples("train")) for path in paths)
     assert {len(row["input_ids"]) for row in view} == {20}
 
 
@@ -128,7 +124,7 @@ def test_datasets_can_join_the_shards_as_they_are(paths):
     joined = datasets.concatenate_datasets(
         [datasets.load_from_disk(str(path / "train")) for path in paths]
     )
-    assert joined["input_ids"][:] == [row[0] for row in rows_of(open_data(paths), "train")]
+    assert joined["input_ids"][:] == [row[0] for row in rows_of(Dataset(paths), "train")]
 
 
 # ----------------------------------------------------------------- what does not go together
@@ -147,7 +143,7 @@ def test_datasets_can_join_the_shards_as_they_are(paths):
 def test_folders_that_ask_for_other_predictions_are_refused(build, paths, setting, values):
     other = build(f"other-{setting}", "g", **{setting: values[1]})
     with pytest.raises(MismatchError) as error:
-        DataFolders([*paths, other])
+        Dataset([*paths, other])
     assert str(error.value) == (
         f"{paths[0]} was built with {setting} {values[0]}, {other} with {values[1]}; build both "
         "alike, or train on one of them"
@@ -157,8 +153,8 @@ def test_folders_that_ask_for_other_predictions_are_refused(build, paths, settin
 def test_folders_of_other_vocabularies_are_refused(build, paths):
     other = build("other-vocabulary", vocab="other.txt")
     with pytest.raises(MismatchError) as error:
-        DataFolders([paths[0], other])
-    ours, theirs = (DataFolder(p).manifest["tokenizer_sha256"][:12] for p in (paths[0], other))
+        Dataset([paths[0], other])
+    ours, theirs = (Dataset(p).manifest["tokenizer_sha256"][:12] for p in (paths[0], other))
     assert str(error.value) == (
         f"{paths[0]} was built with tokenizer {ours}, {other} with {theirs}; build both with the "
         f"same --tokenizer, such as {paths[0]}/tokenizer"
@@ -171,8 +167,8 @@ def test_a_folder_that_is_given_twice_is_refused(paths, tmp_path, spelling):
     if spelling == "link":
         again.symlink_to(paths[0])
     with pytest.raises(InputError) as error:
-        open_data([*paths, again])
-    fingerprint = DataFolder(paths[0]).fingerprint[:12]
+        Dataset([*paths, again])
+    fingerprint = Dataset(paths[0]).fingerprint[:12]
     assert str(error.value) == (
         f"{paths[0]} and {again} hold the same data (manifest {fingerprint}); give it once"
     )
@@ -180,7 +176,7 @@ def test_a_folder_that_is_given_twice_is_refused(paths, tmp_path, spelling):
 
 def test_no_folder_at_all_is_refused():
     with pytest.raises(InputError, match="no data folder was given"):
-        open_data([])
+        Dataset([])
 
 
 def test_a_damaged_folder_is_found_among_the_others(build, paths):
@@ -188,4 +184,4 @@ def test_a_damaged_folder_is_found_among_the_others(build, paths):
     shard = damaged / "train" / "data-00000.arrow"
     shard.write_bytes(shard.read_bytes()[:-1])
     with pytest.raises(MismatchError, match=r"damaged/train/data-00000\.arrow has SHA-256"):
-        open_data([*paths, damaged]).examples("train")
+        Dataset([*paths, damaged]).examples("train")

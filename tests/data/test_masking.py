@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 
 from bertpt.config import BuildConfig
-from bertpt.data import tokenizer
 from bertpt.data.masking import Masking
-from bertpt.data.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertpt.errors import InputError
 from bertpt.rng import generator
+from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 FIRST_PIECE = 60  # ids from here on go on with a word, in the vocabularies without a tokenizer

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertpt.config import BertConfig, EncodeConfig
-from bertpt.data import tokenizer
 from bertpt.errors import InputError, MismatchError, SettingError
 from bertpt.evaluation.encode import BATCHES_AHEAD, TextEncoder
 from bertpt.model.bert import BertForPreTraining
+from bertpt.tokenizer import tokenizer
 
 # The special tokens stand where no default would have them.
 VOCAB = [

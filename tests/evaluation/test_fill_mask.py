@@ -7,11 +7,11 @@ import torch
 import transformers
 
 from bertpt.config import BertConfig
-from bertpt.data import tokenizer
-from bertpt.data.tokenizer import SPECIAL_TOKENS
 from bertpt.errors import InputError, SettingError
 from bertpt.evaluation.fill_mask import MaskFiller, encode_with_masks
 from bertpt.model.bert import BertForPreTraining
+from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import SPECIAL_TOKENS
 
 VOCAB = [
     *SPECIAL_TOKENS,

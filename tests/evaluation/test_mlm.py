@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from bertpt.config import BertConfig, EvalConfig
-from bertpt.data import tokenizer
 from bertpt.data.batches import collate
-from bertpt.data.dataset import DataFolder, Example
+from bertpt.data.dataset import Dataset, Example
 from bertpt.errors import InputError, MismatchError
 from bertpt.evaluation.mlm import baselines, eval_mlm, evaluate
 from bertpt.model.bert import BertForPreTraining, BertOutput
 from bertpt.model.initialization import initialize
+from bertpt.tokenizer import tokenizer
 
 MASK = 4
 
@@ -26,7 +26,7 @@ MASK = 4
 def data(build_tiny, tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "data"
     folder = build_tiny(path, num_documents=14, valid_fraction=0.3, dupe_factor=3)
-    return DataFolder(folder)
+    return Dataset(folder)
 
 
 def new_model(data, **changes):
@@ -202,17 +202,19 @@ def test_a_folder_is_evaluated_as_one_example_at_a_time_would_be(data, model_fol
         BertForPreTraining.from_folder(model_folder), rows_of(data, split)
     )
     assert 0 < expected["mlm_accuracy"] < expected["mlm_top5_accuracy"] < 1
-    result = eval_mlm(model_folder, data.path, config=EvalConfig(split=split, precision="float32"))
+    result = eval_mlm(
+        model_folder, data.paths[0], config=EvalConfig(split=split, precision="float32")
+    )
     for key, value in expected.items():
         assert result[key] == pytest.approx(value, rel=1e-5), key
     assert result["split"] == split
 
 
 def test_the_result_does_not_depend_on_the_batch_size(data, model_folder):
-    whole = eval_mlm(model_folder, data.path, config=EvalConfig(precision="float32"))
+    whole = eval_mlm(model_folder, data.paths[0], config=EvalConfig(precision="float32"))
     for size in (1, 2, 3, 7, 64):
         result = eval_mlm(
-            model_folder, data.path, config=EvalConfig(batch_size=size, precision="float32")
+            model_folder, data.paths[0], config=EvalConfig(batch_size=size, precision="float32")
         )
         for key in ("num_examples", "num_targets", "num_targets_by_input", "num_pairs"):
             assert result[key] == whole[key]
@@ -223,9 +225,9 @@ def test_the_result_does_not_depend_on_the_batch_size(data, model_folder):
 
 def test_the_result_is_the_same_to_the_last_digit_each_time(data, model_folder):
     torch.manual_seed(1)
-    first = eval_mlm(model_folder, data.path, config=EvalConfig())
+    first = eval_mlm(model_folder, data.paths[0], config=EvalConfig())
     torch.manual_seed(2)
-    assert eval_mlm(model_folder, data.path, config=EvalConfig()) == first
+    assert eval_mlm(model_folder, data.paths[0], config=EvalConfig()) == first
 
 
 def test_dropout_in_the_models_config_has_no_part_in_it(data, model_folder, tmp_path):
@@ -233,8 +235,8 @@ def test_dropout_in_the_models_config_has_no_part_in_it(data, model_folder, tmp_
     other.load_state_dict(BertForPreTraining.from_folder(model_folder).state_dict())
     other.save_folder(tmp_path)
     data.tokenizer.save(tmp_path)
-    assert eval_mlm(tmp_path, data.path, config=EvalConfig()) == eval_mlm(
-        model_folder, data.path, config=EvalConfig()
+    assert eval_mlm(tmp_path, data.paths[0], config=EvalConfig()) == eval_mlm(
+        model_folder, data.paths[0], config=EvalConfig()
     )
 
 
@@ -244,7 +246,9 @@ def test_an_untrained_model_is_as_good_as_chance(data, tmp_path, init):
     initialize(model, init, torch.Generator().manual_seed(0))
     model.save_folder(tmp_path)
     data.tokenizer.save(tmp_path)
-    result = eval_mlm(tmp_path, data.path, config=EvalConfig(split="train", precision="float32"))
+    result = eval_mlm(
+        tmp_path, data.paths[0], config=EvalConfig(split="train", precision="float32")
+    )
     assert result["mlm_loss"] == pytest.approx(math.log(len(data.tokenizer.vocab)), rel=0.05)
     assert result["nsp_loss"] == pytest.approx(math.log(2), rel=0.05)
     assert result["mlm_accuracy"] < 0.3
@@ -259,7 +263,7 @@ def test_another_tokenizer_is_refused_by_both_fingerprints(data, model_folder, t
         (tmp_path / file.name).write_bytes(file.read_bytes())
     swapped.save(tmp_path)
     with pytest.raises(MismatchError) as caught:
-        eval_mlm(tmp_path, data.path, config=EvalConfig())
+        eval_mlm(tmp_path, data.paths[0], config=EvalConfig())
     assert swapped.fingerprint[:12] in str(caught.value)
     assert data.tokenizer.fingerprint[:12] in str(caught.value)
     assert "--tokenizer" in str(caught.value)
@@ -269,7 +273,7 @@ def test_data_longer_than_the_models_positions_is_refused_with_both_numbers(data
     new_model(data, max_position_embeddings=15).save_folder(tmp_path)
     data.tokenizer.save(tmp_path)
     with pytest.raises(MismatchError, match=r"16 tokens.* 15 positions"):
-        eval_mlm(tmp_path, data.path, config=EvalConfig())
+        eval_mlm(tmp_path, data.paths[0], config=EvalConfig())
 
 
 def test_an_empty_split_is_refused(model_folder, build_tiny, tmp_path):
@@ -324,7 +328,7 @@ def test_the_unigram_baseline_is_that_of_the_folders_token_counts(data, model_fo
     smoothed = [int(count) + 1 for count in data.token_counts]
     loss = -sum(n * math.log(smoothed[token] / sum(smoothed)) for token, n in targets.items())
     best = smoothed.index(max(smoothed))
-    found = eval_mlm(model_folder, data.path, config=EvalConfig())["baselines"]
+    found = eval_mlm(model_folder, data.paths[0], config=EvalConfig())["baselines"]
     assert found["unigram"]["mlm_loss"] == pytest.approx(loss / targets.total())
     assert found["unigram"]["mlm_accuracy"] == pytest.approx(targets[best] / targets.total())
     assert found["unigram"]["mlm_loss"] < found["uniform"]["mlm_loss"]
@@ -333,6 +337,6 @@ def test_the_unigram_baseline_is_that_of_the_folders_token_counts(data, model_fo
 def test_the_nsp_baseline_is_the_share_of_the_commoner_label(data, model_folder):
     labels = Counter(e.next_sentence_label for e in rows_of(data, "valid"))
     assert set(labels) == {0, 1}
-    found = eval_mlm(model_folder, data.path, config=EvalConfig())["baselines"]["nsp_majority"]
+    found = eval_mlm(model_folder, data.paths[0], config=EvalConfig())["baselines"]["nsp_majority"]
     assert found["nsp_accuracy"] == pytest.approx(max(labels.values()) / labels.total())
     assert found["nsp_loss"] <= math.log(2) + 1e-12

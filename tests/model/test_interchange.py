@@ -21,9 +21,9 @@ from transformers import (
 from bertpt.config import BertConfig
 from bertpt.errors import InputError
 from bertpt.model.bert import BertForPreTraining, BertModel
-from bertpt.model.folder import MLM_HEAD, NSP_HEAD, POOLER, load_model
+from bertpt.model.hf_files import find_model
 from bertpt.model.losses import loss_sums, pretraining_loss
-from bertpt.model.stored import find_model
+from bertpt.model.pretrained import MLM_HEAD, NSP_HEAD, POOLER, load_model
 
 CONFIG = BertConfig(
     vocab_size=99,

@@ -28,18 +28,19 @@ import torch.distributed as dist
 
 from bertpt.config import PretrainConfig
 from bertpt.data.batches import TrainingExamples, collate, in_order
-from bertpt.data.dataset import DataFolder
+from bertpt.data.dataset import Dataset
 from bertpt.device import autocast
 from bertpt.errors import BertptError, InputError
 from bertpt.model.sharded import own_part, whole
 from bertpt.progress import Progress
-from bertpt.training import distributed, loop, optimizer, run, schedule
+from bertpt.training import distributed, optimizer, run, schedule, trainer
 from bertpt.training.checkpoint import Checkpoint, Checkpoints
 from bertpt.training.distributed import ALONE, join
 from bertpt.training.record import resumed_config
 from bertpt.training.run import RunFolder
-from bertpt.training.start import set_first_weights
+from bertpt.training.setup import set_first_weights
 from bertpt.training.step import accumulate_gradients
+from bertpt.training.trainer import Trainer
 from bertpt_cli.signals import ending_without_farewell
 
 CONFIG = {
@@ -92,8 +93,8 @@ def data_of(case):
 def gradients(folder, case, ranks):
     """The gradients of the first step, whole, and its result."""
     config = config_of(case).resolve()
-    data = DataFolder(folder / data_of(case))
-    trainer = loop.Trainer(data, RunFolder(folder), config, Progress(), ranks=ranks)
+    data = Dataset(folder / data_of(case))
+    trainer = Trainer(data, RunFolder(folder), config, Progress(), ranks=ranks)
     set_first_weights(trainer.model, trainer.config, trainer.progress)
     result = accumulate_gradients(
         ranks.replicate(trainer.model.train()),
@@ -114,7 +115,7 @@ def after_a_step_of_muon(folder, ranks):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(optimizer, "has_bfloat16", lambda _: True)
         run = RunFolder(folder)
-        trainer = loop.Trainer(DataFolder(folder / "data"), run, config, Progress(), ranks=ranks)
+        trainer = Trainer(Dataset(folder / "data"), run, config, Progress(), ranks=ranks)
     set_first_weights(trainer.model, trainer.config, trainer.progress)
 
     def weights():
@@ -132,8 +133,8 @@ def after_a_step_of_muon(folder, ranks):
 def be_a_rank(folder):
     """Runs all cases; tells what only this rank knows in a file of its own."""
     trainers = []
-    train = loop.Trainer.train
-    loop.Trainer.train = lambda trainer: (trainers.append(trainer), train(trainer))[1]
+    train = trainer.Trainer.train
+    trainer.Trainer.train = lambda trainer: (trainers.append(trainer), train(trainer))[1]
     told = {}
     with join(PretrainConfig(**CONFIG)) as plain:
         told["sum"] = plain.sum([1, 0.5 + plain.number, 1 << 40])
@@ -147,7 +148,7 @@ def be_a_rank(folder):
                     safetensors.torch.save_file(grads, folder / f"{case} gradients.safetensors")
             progress, heard = Progress(), []
             progress.log = heard.append
-            last = loop.pretrain(
+            last = trainer.pretrain(
                 folder / data_of(case),
                 folder / "two" / case,
                 config=config_of(case),
@@ -199,12 +200,12 @@ def checksum(model):
 
 def go_on(folder, out, *, ranks=ALONE, **changes):
     config = resumed_config(folder / out, changes)
-    loop.pretrain(folder / "data", folder / out, config=config, resume=True, ranks=ranks)
+    trainer.pretrain(folder / "data", folder / out, config=config, resume=True, ranks=ranks)
 
 
 def prolonged_where_the_second_is_slow(folder, ranks):
     """How often a new length is told of, as all must when they agree on a clock for it."""
-    load, tell, told = Checkpoint.load, loop.Trainer._tell_new_length, []
+    load, tell, told = Checkpoint.load, trainer.Trainer._tell_new_length, []
 
     def slow_load(checkpoint, *arguments):
         time.sleep(0.3 * ranks.number)
@@ -216,7 +217,7 @@ def prolonged_where_the_second_is_slow(folder, ranks):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Checkpoint, "load", slow_load)
-        patch.setattr(loop.Trainer, "_tell_new_length", noting)
+        patch.setattr(trainer.Trainer, "_tell_new_length", noting)
         go_on(folder, "prolonged", ranks=ranks, steps=4)
     return len(told)
 
@@ -251,10 +252,10 @@ def keeping(tensors):
 def kept_for_the_backward_pass(folder, ranks):
     """By precision: whole matrices of layers that a forward pass keeps, and the loss of a step."""
     kept = {}
-    data = DataFolder(folder / "data")
+    data = Dataset(folder / "data")
     for precision in ("float32", "bfloat16"):
         config = dataclasses.replace(config_of("sharded"), precision=precision)
-        trainer = loop.Trainer(data, RunFolder(folder), config, Progress(), ranks=ranks)
+        trainer = Trainer(data, RunFolder(folder), config, Progress(), ranks=ranks)
         set_first_weights(trainer.model, trainer.config, trainer.progress)
         # Heads have square ones, too, which are put together with the embeddings.
         shapes = {tuple(p.shape) for p in trainer.model.bert.encoder.parameters() if p.ndim == 2}
@@ -283,7 +284,7 @@ def kept_for_the_backward_pass(folder, ranks):
 
 def spoilt_in_the_second_rank(folder, ranks):
     """The error of a run in which the second step leaves rank 1 a weight that is not finite."""
-    take_step = loop.Trainer._take_step
+    take_step = trainer.Trainer._take_step
 
     def spoiling_step(trainer, examples):
         result = take_step(trainer, examples)
@@ -292,9 +293,9 @@ def spoilt_in_the_second_rank(folder, ranks):
         return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop.Trainer, "_take_step", spoiling_step)
+        patch.setattr(trainer.Trainer, "_take_step", spoiling_step)
         with pytest.raises(BertptError) as error:
-            loop.pretrain(
+            trainer.pretrain(
                 folder / "data", folder / "two/spoilt", config=config_of("sharded"), ranks=ranks
             )
     return str(error.value)
@@ -302,7 +303,7 @@ def spoilt_in_the_second_rank(folder, ranks):
 
 def saved_when_the_loss_is_not_finite(folder, ranks):
     """The checkpoints that there are when the error of step 2 comes, though saving takes long."""
-    accumulate, seal, steps = loop.accumulate_gradients, run.seal, itertools.count(1)
+    accumulate, seal, steps = trainer.accumulate_gradients, run.seal, itertools.count(1)
 
     def diverging(*arguments, **named):
         result = accumulate(*arguments, **named)
@@ -314,27 +315,27 @@ def saved_when_the_loss_is_not_finite(folder, ranks):
 
     config = dataclasses.replace(config_of("plain"), save_every=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "accumulate_gradients", diverging)
+        patch.setattr(trainer, "accumulate_gradients", diverging)
         patch.setattr(run, "seal", slow_seal)
         with pytest.raises(BertptError, match=r"^step 2: loss nan"):
-            loop.pretrain(folder / "data", folder / "two/diverged", config=config, ranks=ranks)
+            trainer.pretrain(folder / "data", folder / "two/diverged", config=config, ranks=ranks)
     return [path.name for path in RunFolder(folder / "two/diverged").checkpoints.paths()]
 
 
 def by_the_clock(folder, ranks):
     """Trains for a minute in which rank 0 makes steps of 10 seconds, rank 1 of 25."""
     now = [0.0]
-    take_step = loop.Trainer._take_step
+    take_step = trainer.Trainer._take_step
 
     def slow_step(trainer, examples):
         now[0] += 25.0 if ranks.number else 10.0
         return take_step(trainer, examples)
 
-    loop.Trainer._take_step = slow_step
+    trainer.Trainer._take_step = slow_step
     schedule.time = SimpleNamespace(monotonic=lambda: now[0])
-    loop.time = schedule.time
+    trainer.time = schedule.time
     config = dataclasses.replace(config_of("plain"), steps=None, max_minutes=1.0, warmup=0.0)
-    result = loop.pretrain(folder / "data", folder / "two" / "clock", config=config, ranks=ranks)
+    result = trainer.pretrain(folder / "data", folder / "two" / "clock", config=config, ranks=ranks)
     return {"step": result["step"]}
 
 
@@ -393,7 +394,7 @@ def folder(build_tiny, tmp_path_factory):
     build_tiny(folder / "mlm-data", objective="mlm")
     for case in CASES:
         data, out = folder / data_of(case), folder / "one" / case
-        loop.pretrain(data, out, config=config_of(case))
+        trainer.pretrain(data, out, config=config_of(case))
     cut_back(folder, "one/plain", "resumed by two")
     cut_back(folder, "one/plain", "resumed by two, sharded")
     for end in ends_of(start_two([__file__, folder])):
@@ -464,7 +465,7 @@ def test_two_ranks_write_the_files_of_one(folder, case):
 
 def test_the_ranks_share_each_step_and_miss_nothing(folder, told):
     config = config_of("plain")
-    data = DataFolder(folder / "data")
+    data = Dataset(folder / "data")
     alone = TrainingExamples(
         data.examples("train"), batch_size=8, seed=config.seed, masking=data.masking
     )
@@ -563,7 +564,7 @@ def test_ranks_go_by_the_clock_of_the_first(folder, told):
 def test_what_is_evaluated_is_dealt_out_whole_and_in_as_many_batches(
     folder, num_ranks, batch_size, at_most
 ):
-    data = DataFolder(folder / "data")
+    data = Dataset(folder / "data")
     options = {"batch_size": batch_size, "pad_id": 0, "at_most": at_most}
     dealt = [
         list(in_order(data.examples("valid"), **options, rank=rank, num_ranks=num_ranks))
@@ -583,7 +584,7 @@ def test_what_is_evaluated_is_dealt_out_whole_and_in_as_many_batches(
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 70])
 def test_any_number_of_ranks_sees_the_same_examples(folder, num_ranks):
-    data = DataFolder(folder / "data")
+    data = Dataset(folder / "data")
     options = {"batch_size": 7, "seed": 3, "masking": data.masking}
     alone = TrainingExamples(data.examples("train"), **options)
     shared = [
@@ -728,8 +729,8 @@ def test_who_waits_in_vain_says_so_in_one_line(folder, tmp_path):
 @pytest.mark.slow
 def test_who_waits_for_a_rank_that_hangs_gives_up_in_one_line(folder, tmp_path):
     code = (
-        "import time; from bertpt.training import loop; "
-        "loop.Trainer._take_step = lambda *_: time.sleep(300); "
+        "import time; from bertpt.training import trainer; "
+        "trainer.Trainer._take_step = lambda *_: time.sleep(300); "
         "from bertpt_cli.main import app; app()"
     )
     options = command(folder, tmp_path / "run", "--distributed-timeout-minutes", 0.25)[2:]

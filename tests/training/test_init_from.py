@@ -13,16 +13,16 @@ import torch.nn.functional as F  # noqa: N812
 import transformers
 from transformers import AutoTokenizer
 
+from bertpt.build.build import build_data
 from bertpt.config import BuildConfig, PretrainConfig
-from bertpt.data import tokenizer
-from bertpt.data.build import build_data
-from bertpt.data.dataset import DataFolder
-from bertpt.data.view import transformers_view
+from bertpt.data.dataset import Dataset
+from bertpt.data.hf_view import transformers_view
 from bertpt.model.bert import BertForPreTraining
 from bertpt.progress import Progress
-from bertpt.training.loop import Trainer, pretrain
+from bertpt.tokenizer import tokenizer
 from bertpt.training.record import resumed_config
 from bertpt.training.run import RunFolder
+from bertpt.training.trainer import Trainer, pretrain
 
 SEQ_LEN = 16
 # "Dog" and "à" are other tokens where cleaning keeps case and accents.
@@ -98,7 +98,7 @@ def step_on_all(run, data):
     """Makes one step on all examples with stored masks, so that its loss is that of the start."""
 
     def run_from(model, *, data=data, **settings):
-        size = len(DataFolder(data).examples("train"))
+        size = len(Dataset(data).examples("train"))
         at_once = {"steps": 1, "batch_size": size, "masking": "stored"}
         return run(model, data=data, **at_once, **settings)
 
@@ -136,7 +136,7 @@ def started(data, tmp_path):
     def start_from(model, **settings):
         config = dataclasses.replace(CONFIG, init_from=str(model), **settings)
         run = RunFolder(tmp_path / f"started-{next(numbers)}")
-        trainer = Trainer(DataFolder(data), run, config, Progress())
+        trainer = Trainer(Dataset(data), run, config, Progress())
         trainer.start(overwrite=False)
         return trainer.model.eval()
 
@@ -149,7 +149,7 @@ def save(data, tmp_path):
     numbers = itertools.count()
 
     def save_kind(kind, **changes):
-        vocab_size = len(DataFolder(data).tokenizer.vocab)
+        vocab_size = len(Dataset(data).tokenizer.vocab)
         shape = {"vocab_size": vocab_size, **SHAPE, **changes}
         config = transformers.BertConfig(**shape, attn_implementation="eager")
         oracle = randomized(getattr(transformers, kind)(config))
@@ -203,7 +203,7 @@ def assert_equal_weights(one, other):
 
 def losses_of(oracle, data, split="train"):
     """What transformers says of a split: MLM loss, and NSP loss where there is such a head."""
-    examples = transformers_view(DataFolder(data), split)
+    examples = transformers_view(Dataset(data), split)
     examples = [examples[row] for row in range(len(examples))]
     rows = {name: torch.stack([example[name] for example in examples]) for name in examples[0]}
     inputs = {k: rows[k] for k in ("input_ids", "attention_mask", "token_type_ids")}
@@ -337,7 +337,7 @@ def test_the_shape_is_the_models(save, step_on_all, data, changes):
 
 def test_embeddings_beyond_the_tokenizers_entries_are_kept(save, run, data):
     rows = 67
-    assert rows > len(DataFolder(data).tokenizer.vocab)
+    assert rows > len(Dataset(data).tokenizer.vocab)
     folder, _ = save("BertForPreTraining", vocab_size=rows)
     embedding = weights(run(folder, **HARDLY) / "model")["bert.embeddings.word_embeddings.weight"]
     before = stored_in(folder)["bert.embeddings.word_embeddings.weight"]
@@ -442,7 +442,7 @@ def test_a_model_whose_positions_were_extended_trains_and_reads_short_texts_as_b
     save, run, data
 ):
     folder, oracle = save("BertForPreTraining", max_position_embeddings=11)
-    longest = max(len(e["input_ids"]) for e in DataFolder(data).examples("train").stored)
+    longest = max(len(e["input_ids"]) for e in Dataset(data).examples("train").stored)
     assert longest == SEQ_LEN
     out = run(folder, extend_positions=True, **HARDLY)
     assert [entry["step"] for entry in metrics(out)] == [1, 2, 3]
@@ -545,9 +545,9 @@ def test_a_run_comes_back_from_transformers_bit_for_bit(build_tiny, tmp_path, cl
     AutoTokenizer.from_pretrained(tmp_path / "run/model").save_pretrained(tmp_path / "theirs")
 
     theirs = tokenizer.load(tmp_path / "theirs")
-    assert theirs.fingerprint == DataFolder(data).manifest["tokenizer_sha256"]
+    assert theirs.fingerprint == Dataset(data).manifest["tokenizer_sha256"]
     config = dataclasses.replace(CONFIG, init_from=str(tmp_path / "theirs"))
-    trainer = Trainer(DataFolder(data), RunFolder(tmp_path / "second"), config, Progress())
+    trainer = Trainer(Dataset(data), RunFolder(tmp_path / "second"), config, Progress())
     trainer.start(overwrite=False)
     before = weights(tmp_path / "run/model")
     after = dict(trainer.model.named_parameters())
@@ -573,7 +573,7 @@ def test_a_vocabulary_that_was_enlarged_in_transformers_can_be_gone_on_with(
         config=BuildConfig(sentence_per_line=True, seq_len=SEQ_LEN),
     )
     new_ids = {len(tokens) - 2, len(tokens) - 1}
-    rows = DataFolder(tmp_path / "data").examples("train").stored
+    rows = Dataset(tmp_path / "data").examples("train").stored
     assert all(new_ids <= set(row["input_ids"]) for row in rows)
     [first] = metrics(step_on_all(folder, data=tmp_path / "data"))
     mlm, nsp = losses_of(oracle.eval(), tmp_path / "data")

@@ -12,14 +12,13 @@ import safetensors.torch
 import torch
 import yaml
 
+from bertpt.build.build import build_data
 from bertpt.config import BuildConfig, EvalConfig, PretrainConfig, TokenizerConfig
-from bertpt.data.build import build_data
-from bertpt.data.dataset import DataFolder
-from bertpt.data.folders import open_data
-from bertpt.data.wordpiece import train_tokenizer
+from bertpt.data.dataset import Dataset
 from bertpt.errors import InputError, MismatchError
 from bertpt.evaluation.mlm import eval_mlm
-from bertpt.training.loop import Trainer, pretrain
+from bertpt.tokenizer.train import train_tokenizer
+from bertpt.training.trainer import Trainer, pretrain
 
 CONFIG = PretrainConfig(
     hidden_size=12,
@@ -81,7 +80,7 @@ def out(parts, tmp_path_factory):
 
 
 def ids_of(paths, split):
-    data = [DataFolder(path).examples(split) for path in paths]
+    data = [Dataset(path).examples(split) for path in paths]
     return Counter(
         tuple(row.input_ids.tolist()) for rows in data for row in rows.take(range(len(rows)))
     )
@@ -130,10 +129,10 @@ def test_figures_of_several_folders_are_the_means_over_all_their_targets(out, pa
 
 
 def test_the_unigram_baseline_counts_the_tokens_of_all(out, parts):
-    counts = sum(DataFolder(part).token_counts for part in parts) + 1
+    counts = sum(Dataset(part).token_counts for part in parts) + 1
     loss, number = 0.0, 0
     for part in parts:
-        examples = DataFolder(part).examples("valid")
+        examples = Dataset(part).examples("valid")
         for row in examples.take(range(len(examples))):
             for token in row.input_ids[row.masked_positions]:
                 loss -= math.log(counts[token] / counts.sum())
@@ -163,12 +162,12 @@ def test_a_run_on_several_folders_goes_on_with_the_same_bits(out, parts, tmp_pat
 
 def test_resuming_on_other_folders_or_in_another_order_is_refused(out, parts):
     for given in (parts[::-1], parts[:2], parts[0]):
-        data = open_data(given)
+        data = Dataset(given)
         with pytest.raises(MismatchError) as error:
             pretrain(given, out, config=CONFIG, resume=True)
         assert str(error.value) == (
             f"{out} was trained on {', '.join(map(str, parts))} "
-            f"({open_data(parts).fingerprint[:12]}), and {data.name} is {data.fingerprint[:12]}; "
+            f"({Dataset(parts).fingerprint[:12]}), and {data.name} is {data.fingerprint[:12]}; "
             "resume with the same folders in their order, or start another run"
         )
 
@@ -176,12 +175,12 @@ def test_resuming_on_other_folders_or_in_another_order_is_refused(out, parts):
 def test_config_json_names_every_folder(out, parts):
     record = json.loads((out / "config.json").read_text())["data"]
     paths = [str(part) for part in parts]
-    assert record == {"paths": paths, "sha256": open_data(parts).fingerprint}
+    assert record == {"paths": paths, "sha256": Dataset(parts).fingerprint}
 
 
 def test_the_card_has_the_sums_and_the_names(out, parts):
     card = (out / "model" / "README.md").read_text()
-    manifests = [DataFolder(part).manifest for part in parts]
+    manifests = [Dataset(part).manifest for part in parts]
     for name in ("documents", "sentences", "tokens", "examples"):
         train, valid = (sum(m[name][split] for m in manifests) for split in ("train", "valid"))
         assert f"| {name} | {train:,} | {valid:,} |" in card

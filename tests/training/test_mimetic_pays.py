@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bertpt.build.build import build_data
 from bertpt.config import BuildConfig, PretrainConfig, TokenizerConfig
-from bertpt.data.build import build_data
-from bertpt.training.loop import pretrain
+from bertpt.training.trainer import pretrain
 
 SAMPLE = Path(__file__).parents[2] / "data" / "python_docs.py"
 

@@ -8,8 +8,8 @@ import transformers
 from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
-from bertpt.data import tokenizer
 from bertpt.model.bert import BertForPreTraining
+from bertpt.tokenizer import tokenizer
 from bertpt_cli.main import app
 
 PLACES = ("model", "best", "checkpoints/step-2", "checkpoints/step-3")

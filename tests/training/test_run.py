@@ -21,15 +21,15 @@ import torch
 
 from bertpt import files
 from bertpt.config import PretrainConfig
-from bertpt.data.dataset import DataFolder
+from bertpt.data.dataset import Dataset
 from bertpt.errors import BertptError, InputError, OutputError
 from bertpt.progress import Progress
-from bertpt.training import loop, run
-from bertpt.training.loop import pretrain
+from bertpt.training import run, trainer
 from bertpt.training.optimizer import optimizer_state
 from bertpt.training.record import resumed_config
 from bertpt.training.run import RunFolder
 from bertpt.training.seal import open_sealed
+from bertpt.training.trainer import Trainer, pretrain
 
 CONFIG = PretrainConfig(
     hidden_size=12,
@@ -207,7 +207,7 @@ def test_a_run_whose_config_lacks_a_part_is_refused(data, out):
 
 def test_a_checkpoint_that_was_loaded_may_change_or_go(data, out):
     config = resumed_config(out, {})
-    trainer = loop.Trainer(DataFolder(data), RunFolder(out), config, Progress(), resume=True)
+    trainer = Trainer(Dataset(data), RunFolder(out), config, Progress(), resume=True)
     trainer.resume()
 
     def state():
@@ -371,12 +371,12 @@ def test_a_run_on_a_file_system_without_locks_trains(data, out, monkeypatch):
 @pytest.fixture
 def loss_that_rises_again(monkeypatch):
     """Held-out losses of 5, 4, 3, 4, 5, ... one evaluation after another."""
-    evaluate, numbers = loop.evaluate, itertools.count()
+    evaluate, numbers = trainer.evaluate, itertools.count()
 
     def bent(*arguments, **named):
         return {**evaluate(*arguments, **named), "loss": 3.0 + abs(2 - next(numbers))}
 
-    monkeypatch.setattr(loop, "evaluate", bent)
+    monkeypatch.setattr(trainer, "evaluate", bent)
 
 
 @pytest.mark.usefixtures("loss_that_rises_again")
@@ -555,7 +555,7 @@ from pathlib import Path
 import torch
 from bertpt.config import PretrainConfig
 from bertpt.training import run
-from bertpt.training.loop import pretrain
+from bertpt.training.trainer import pretrain
 torch.set_num_threads(1)  # as in the process that compares the bits
 seal = run.seal
 def killed(folder, state):

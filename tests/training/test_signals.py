@@ -13,11 +13,11 @@ import safetensors.torch
 import torch
 
 from bertpt.config import PretrainConfig
-from bertpt.training import loop
-from bertpt.training.loop import Trainer, pretrain
+from bertpt.training import trainer
 from bertpt.training.record import resumed_config
 from bertpt.training.run import RunFolder, Snapshot
 from bertpt.training.signals import Signals
+from bertpt.training.trainer import Trainer, pretrain
 
 CONFIG = PretrainConfig(
     hidden_size=12,
@@ -57,7 +57,7 @@ def send(monkeypatch):
     """Sends signals to this process in the middle of a step, counted from 1."""
 
     def send_in(step, *numbers):
-        accumulate = loop.accumulate_gradients
+        accumulate = trainer.accumulate_gradients
         steps = iter(range(1, 1000))
 
         def interrupted(*arguments, **named):
@@ -67,7 +67,7 @@ def send(monkeypatch):
                     os.kill(os.getpid(), number)
             return result
 
-        monkeypatch.setattr(loop, "accumulate_gradients", interrupted)
+        monkeypatch.setattr(trainer, "accumulate_gradients", interrupted)
 
     return send_in
 
@@ -121,7 +121,7 @@ def test_an_evaluation_that_is_interrupted_is_done_when_the_run_goes_on(
     data, tmp_path, monkeypatch, at
 ):
     go(data, tmp_path / "whole")
-    evaluate = loop.evaluate
+    evaluate = trainer.evaluate
 
     def interrupted(model, batches, **named):
         def interrupting(steps):
@@ -134,7 +134,7 @@ def test_an_evaluation_that_is_interrupted_is_done_when_the_run_goes_on(
         return evaluate(model, interrupting(steps), **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "evaluate", interrupted)
+        patch.setattr(trainer, "evaluate", interrupted)
         with pytest.raises(SystemExit):
             go(data, tmp_path / "run")
     assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == f"step-{at}"
@@ -227,7 +227,7 @@ def test_loader_processes_change_no_bit_also_when_interrupted(data, tmp_path, se
 
 
 @pytest.mark.parametrize(
-    "when", [(loop.tell, "training_bar"), (Trainer, "_take_step")], ids=["first", "in a step"]
+    "when", [(trainer.console, "training_bar"), (Trainer, "_take_step")], ids=["first", "in a step"]
 )
 def test_signals_to_all_processes_are_for_the_one_that_trains(data, tmp_path, monkeypatch, when):
     """A terminal, systemd and Slurm send them to loader processes, too, even as these start."""
@@ -256,5 +256,5 @@ def test_a_loader_process_that_dies_ends_the_run_in_one_line(data, tmp_path, mon
         return take_step(trainer, examples)
 
     monkeypatch.setattr(Trainer, "_take_step", kill_first)
-    with pytest.raises(loop.BertptError, match="a process that prepares examples died"):
+    with pytest.raises(trainer.BertptError, match="a process that prepares examples died"):
         go(data, tmp_path / "run", loader_workers=1, steps=50)

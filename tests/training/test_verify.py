@@ -9,7 +9,7 @@ import torch
 from bertpt.config import PretrainConfig
 from bertpt.errors import SettingError
 from bertpt.training import checkpoint
-from bertpt.training.loop import Trainer
+from bertpt.training.trainer import Trainer
 from bertpt.training.verify import verify_resume
 
 CONFIG = PretrainConfig(

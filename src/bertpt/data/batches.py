@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertpt.data.example import FILLER, Example, evenly_spaced
-from bertpt.rng import Order, generator
+from bertpt.data.example import FILLER, Example
+from bertpt.rng import Order, evenly_spaced, generator
 
 if TYPE_CHECKING:  # who makes batches of other examples need not wait for `datasets`
     from bertpt.data.dataset import Examples

@@ -1,5 +1,7 @@
-"""The DATA folder: Arrow shards that `datasets` opens, a manifest, the tokenizer."""
+"""DATA folders, read back: Arrow shards that `datasets` opens, a manifest, the tokenizer."""
 
+import dataclasses
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -11,17 +13,21 @@ import numpy as np
 import pyarrow as pa
 
 from bertpt import files
-from bertpt.config import BuildConfig
-from bertpt.data import tokenizer
+from bertpt.config import SPLITS, BuildConfig
 from bertpt.data.example import Example
 from bertpt.data.masking import Masking
 from bertpt.errors import InputError, MismatchError
+from bertpt.text import printable
+from bertpt.tokenizer import tokenizer
 
 if TYPE_CHECKING:
     import datasets
 
 FORMAT = "bertpt-data"
 FORMAT_VERSION = 1
+# Settings that define an example. seq_len may differ: the largest counts.
+MUST_AGREE = ("objective", "masked_lm_prob", "max_predictions_per_seq", "whole_word", "span")
+COUNTS = ("documents", "sentences", "tokens", "examples")
 REQUIRED = ("format_version", "settings", "tokenizer_sha256", "vocab_size", "examples", "shards")
 
 
@@ -59,29 +65,123 @@ def _unpack(column: pa.ChunkedArray) -> list[np.ndarray]:
     return [values[i:j] for i, j in pairwise(offsets)]
 
 
-# For each DATA folder, the size and time (ns) of its shards when their SHA-256 was found right.
+# For each DATA folder, the size and mtime (ns) of its shards when their SHA-256 was last verified.
 Checked = Mapping[str, Mapping[str, Sequence[int]]]
 
 
-class DataFolder:
-    """A finished DATA folder.
+class Dataset:
+    """One or more finished DATA folders, read as one: their examples follow each other in order.
 
     Args:
-        path: where it is.
-        checked: what was found earlier; a shard that has the same size and time is not read again
-            only to be checked, which takes minutes where there are billions of examples.
+        paths: the folder, or several.
+        checked: the `checked` of an earlier instance. Shards whose size and mtime have not changed
+            since are not hashed again, which would take minutes for billions of examples.
 
     Attributes:
-        path: where it is.
-        checked: the same after this opening, for the next one.
-        manifest: settings, counts and shards, as `build` wrote them.
-        settings: what the examples were built with.
+        settings: how the examples were built. For several folders, those of the first, with the
+            largest seq_len and no shard.
+        manifest: settings, counts and shards as build-data wrote them. For several folders, the
+            settings, the tokenizer's figures, and summed counts.
 
     Raises:
-        InputError: there is none, or it is of another format.
+        InputError: a path is not a data folder, or two folders hold the same data.
+        MismatchError: the folders differ in tokenizer, objective or masking; the message names
+            both values.
     """
 
-    def __init__(self, path: Path, *, checked: Checked | None = None) -> None:
+    def __init__(self, paths: Path | Sequence[Path], *, checked: Checked | None = None) -> None:
+        paths = [paths] if isinstance(paths, Path) else paths
+        if not paths:
+            raise InputError("no data folder was given; make one with bertpt build-data")
+        self._folders = [_Folder(path, checked or {}) for path in paths]
+        _require_compatible(self._folders)
+        first = self._folders[0]
+        self.settings, self.manifest = first.settings, first.manifest
+        if len(self._folders) > 1:
+            seq_len = max(folder.settings.seq_len for folder in self._folders)
+            self.settings = dataclasses.replace(first.settings, seq_len=seq_len, shard=None)
+            self.manifest = self._merged_manifest()
+        self._examples: dict[str, Examples] = {}
+
+    def _merged_manifest(self) -> Mapping[str, Any]:
+        manifests = [folder.manifest for folder in self._folders]
+        return {
+            "settings": self.settings.to_dict(),
+            "languages": sorted({folder.settings.language for folder in self._folders}),
+            "tokenizer_sha256": manifests[0]["tokenizer_sha256"],
+            "vocab_size": manifests[0]["vocab_size"],
+            **{
+                name: {split: sum(one[name][split] for one in manifests) for split in SPLITS}
+                for name in COUNTS
+            },
+        }
+
+    @property
+    def paths(self) -> list[Path]:
+        """The folders, in the order given."""
+        return [folder.path for folder in self._folders]
+
+    @property
+    def name(self) -> str:
+        """The folders, or the first three of them, for messages."""
+        return ", ".join(map(str, self.paths[:3])) + (", ..." if len(self.paths) > 3 else "")
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What a run records about its data: `paths`, and the fingerprint as `sha256`."""
+        return {"paths": [printable(path) for path in self.paths], "sha256": self.fingerprint}
+
+    @property
+    def checked(self) -> Checked:
+        """The shards verified so far, for the `checked` argument of a later instance."""
+        return {str(folder.path.resolve()): folder.verified for folder in self._folders}
+
+    @property
+    def tokenizer(self) -> tokenizer.Tokenizer:
+        """The tokenizer that produced the ids."""
+        return self._folders[0].tokenizer
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the manifest, which covers shards and tokenizer; of several, of theirs."""
+        prints = [files.sha256(path / "manifest.json") for path in self.paths]
+        if len(prints) == 1:
+            return prints[0]
+        return hashlib.sha256("".join(prints).encode()).hexdigest()
+
+    @property
+    def masking(self) -> Masking:
+        """The masking that the stored masks were drawn with, for drawing new ones."""
+        return Masking.of(self.tokenizer, self.settings)
+
+    @cached_property
+    def token_counts(self) -> np.ndarray:
+        """How often each id occurs in the training documents: int64, (vocab_size,)."""
+        counts: np.ndarray = np.sum([folder.token_counts() for folder in self._folders], axis=0)
+        return counts
+
+    def examples(self, split: str) -> Examples:
+        """Opens a split ("train" or "valid") through memory maps.
+
+        The first call checks the split's files against the manifest.
+
+        Raises:
+            InputError: a file is damaged, missing, or not the one that was built.
+        """
+        if split not in self._examples:
+            import datasets  # noqa: PLC0415  a second that build-data need not spend
+
+            parts = [folder.open(split) for folder in self._folders]
+            self._examples[split] = Examples(
+                parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
+            )
+        return self._examples[split]
+
+
+class _Folder:
+    """One DATA folder: its manifest, and its files checked against it."""
+
+    def __init__(self, path: Path, checked: Checked) -> None:
         if not path.is_dir():
             raise InputError(f"no such data folder: {path}")
         if not is_data_folder(path):
@@ -96,75 +196,32 @@ class DataFolder:
                 f"{path} has format version {version}, this bertpt reads {FORMAT_VERSION}; "
                 "build it again"
             )
-        self._examples: dict[str, Examples] = {}
-        self._known = (checked or {}).get(str(path.resolve()), {})
-        self._now: dict[str, Sequence[int]] = {}
-        self.checked: Checked = {str(path.resolve()): self._now}
         self.settings = BuildConfig.read(self.manifest["settings"], path / "manifest.json")
-
-    @property
-    def name(self) -> str:
-        """The folder, for messages."""
-        return str(self.path)
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """What a run notes of its data: where it is, and its fingerprint."""
-        return {"path": files.printable(self.path), "sha256": self.fingerprint}
+        self._known = checked.get(str(path.resolve()), {})
+        self.verified: dict[str, Sequence[int]] = {}
 
     @cached_property
     def tokenizer(self) -> tokenizer.Tokenizer:
-        """The tokenizer that made the ids."""
         loaded = tokenizer.load(self.path / "tokenizer")
         _require_same(
             self.path / "tokenizer", loaded.fingerprint, self.manifest["tokenizer_sha256"]
         )
         return loaded
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of the manifest, which holds those of the shards and the tokenizer."""
-        return files.sha256(self.path / "manifest.json")
-
-    @property
-    def masking(self) -> Masking:
-        """The masking that the stored masks were drawn with, to draw others."""
-        return Masking.of(self.tokenizer, self.settings)
-
-    @cached_property
     def token_counts(self) -> np.ndarray:
-        """How often each id occurs in the training documents: int64, (vocab_size,)."""
         path = self.path / "token_counts.npy"
         try:
             return cast("np.ndarray", np.load(path, allow_pickle=False))
         except (OSError, ValueError, EOFError) as error:
             raise InputError(f"{path} cannot be read; build the data again") from error
 
-    def examples(self, split: str) -> Examples:
-        """Opens a split; the first time, its files are checked against the manifest.
-
-        Raises:
-            InputError: its files are damaged or not those that were built.
-        """
-        if split not in self._examples:
-            self._examples[split] = self._open(split)
-        return self._examples[split]
-
-    def _check(self, path: Path, name: str, expected: str) -> None:
-        if not path.is_file():
-            _require_same(path, "missing", expected)
-        stamp = _stamp(path)
-        if self._known.get(name) != stamp:
-            _require_same(path, files.sha256(path), expected)
-        self._now[name] = stamp
-
-    def _open(self, split: str) -> Examples:
-        import datasets  # noqa: PLC0415  takes a second, and who writes a folder needs none of it
+    def open(self, split: str) -> "datasets.Dataset":
+        import datasets  # noqa: PLC0415
 
         for shard in self.manifest["shards"]:
             path = self.path / shard["file"]
             if path.parent.name == split:
-                self._check(path, shard["file"], shard["sha256"])
+                self._verify(path, shard["file"], shard["sha256"])
         try:
             found = datasets.load_from_disk(str(self.path / split))
         except (OSError, ValueError, pa.ArrowException, json.JSONDecodeError) as error:
@@ -175,7 +232,44 @@ class DataFolder:
                 f"{self.path / split} holds {len(found)} examples, its manifest says {expected}; "
                 "build it again"
             )
-        return Examples(found)
+        return cast("datasets.Dataset", found)
+
+    def _verify(self, path: Path, name: str, expected: str) -> None:
+        if not path.is_file():
+            _require_same(path, "missing", expected)
+        stamp = _stamp(path)
+        if self._known.get(name) != stamp:
+            _require_same(path, files.sha256(path), expected)
+        self.verified[name] = stamp
+
+
+def _require_compatible(folders: Sequence[_Folder]) -> None:
+    """Checks that the folders can be read as one."""
+    first, *others = folders
+    for other in others:
+        mine, theirs = (folder.manifest["tokenizer_sha256"] for folder in (first, other))
+        if mine != theirs:
+            raise MismatchError(
+                f"{first.path} was built with tokenizer {mine[:12]}, {other.path} with "
+                f"{theirs[:12]}; build both with the same --tokenizer, such as "
+                f"{first.path / 'tokenizer'}"
+            )
+        for name in MUST_AGREE:
+            mine, theirs = (getattr(folder.settings, name) for folder in (first, other))
+            if mine != theirs:
+                raise MismatchError(
+                    f"{first.path} was built with {name} {mine}, {other.path} with {theirs}; build "
+                    "both alike, or train on one of them"
+                )
+    seen: dict[str, _Folder] = {}
+    for folder in folders if others else ():
+        fingerprint = files.sha256(folder.path / "manifest.json")
+        same = seen.setdefault(fingerprint, folder)
+        if same is not folder:
+            raise InputError(
+                f"{same.path} and {folder.path} hold the same data (manifest "
+                f"{fingerprint[:12]}); give it once"
+            )
 
 
 def _stamp(path: Path) -> Sequence[int]:

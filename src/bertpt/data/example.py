@@ -106,9 +106,3 @@ def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
 def token_dtype(vocab_size: int) -> np.dtype:
     """The smallest integer that holds every id: uint16, or int32 where the vocabulary needs it."""
     return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
-
-
-def evenly_spaced(total: int, number: int) -> list[int]:
-    """`number` rows of `total`, or all where there are no more, evenly spaced."""
-    number = min(number, total)
-    return [i * total // number for i in range(number)]

@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader
 
 from bertpt.data.batches import TrainingExamples
 from bertpt.data.example import Example
-from bertpt.data.workers import signals_kept_out
 from bertpt.errors import BertptError
+from bertpt.signals import block_signals
 
 # What a terminal or Slurm sends to all processes of a run; the one that trains decides what to do.
 TO_THE_TRAINER = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}
@@ -42,7 +42,7 @@ def load(
         collate_fn=_as_it_is,
         multiprocessing_context="spawn",
     )
-    with signals_kept_out(TO_THE_TRAINER):
+    with block_signals(TO_THE_TRAINER):
         steps: Any = iter(loader)
     try:
         yield steps

@@ -9,7 +9,7 @@ import numpy as np
 
 from bertpt.config import BuildConfig
 from bertpt.data.ragged import ranges
-from bertpt.data.tokenizer import Tokenizer
+from bertpt.tokenizer.tokenizer import Tokenizer
 
 SHARE_MASKED = 0.8
 SHARE_RANDOM = 0.1  # and the rest stays as it is

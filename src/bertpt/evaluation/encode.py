@@ -10,18 +10,18 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from bertpt.build.pairs import NO_PAIR
+from bertpt.compat import require_rows
 from bertpt.config import EncodeConfig
-from bertpt.data import tokenizer
 from bertpt.data.batches import Batch, collate
 from bertpt.data.example import Example
-from bertpt.data.pairs import NO_PAIR
-from bertpt.data.tokenizer import without_surrogates
 from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import InputError, SettingError
-from bertpt.evaluation.fit import require_rows
 from bertpt.model.bert import BertModel, mean_of_tokens
-from bertpt.model.folder import POOLER, load_model
-from bertpt.model.stored import find_model
+from bertpt.model.hf_files import find_model
+from bertpt.model.pretrained import POOLER, load_model
+from bertpt.text import without_surrogates
+from bertpt.tokenizer import tokenizer
 
 # Batches that are read ahead to be sorted by length; the vectors of all tokens take more room.
 BATCHES_AHEAD = {"mean": 64, "cls": 64, "pooler": 64, "tokens": 4}

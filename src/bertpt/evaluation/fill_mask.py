@@ -9,14 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertpt.data import tokenizer
-from bertpt.data.tokenizer import Tokenizer, without_surrogates
+from bertpt.compat import require_rows
 from bertpt.device import choose_device
 from bertpt.errors import InputError, SettingError
-from bertpt.evaluation.fit import require_rows
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.folder import MLM_HEAD, load_model
-from bertpt.model.stored import find_model
+from bertpt.model.hf_files import find_model
+from bertpt.model.pretrained import MLM_HEAD, load_model
+from bertpt.text import without_surrogates
+from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import Tokenizer
 
 MASK = "[MASK]"
 

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from bertpt.compat import require_rows, require_same_tokenizer, require_sequences
 from bertpt.config import EvalConfig
 from bertpt.data.batches import Batch, in_order
-from bertpt.data.folders import AnyData, open_data
+from bertpt.data.dataset import Dataset
 from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import InputError
-from bertpt.evaluation.fit import require_rows, require_same_tokenizer, require_sequences
 from bertpt.model.bert import BertForPreTraining, BertOutput
-from bertpt.model.folder import MLM_HEAD, NSP_HEAD, load_model
+from bertpt.model.hf_files import find_model
 from bertpt.model.losses import NO_LABEL
-from bertpt.model.stored import find_model
+from bertpt.model.pretrained import MLM_HEAD, NSP_HEAD, load_model
 from bertpt.progress import Progress
 
 KINDS = ("masked", "random", "unchanged")
@@ -48,7 +48,7 @@ def eval_mlm(
         BertptError: model and data do not fit, or there is nothing to evaluate on.
     """
     progress = progress or Progress()
-    folder, data = find_model(model_path), open_data(data_path)
+    folder, data = find_model(model_path), Dataset(data_path)
     examples = data.examples(config.split)
     if not len(examples):
         raise InputError(f"{data.name} holds no {config.split} examples; try --split train")
@@ -178,7 +178,7 @@ def _mean(total: float, number: float) -> float | None:
     return total / number if number else None
 
 
-def baselines(data: AnyData, split: str) -> dict[str, dict[str, float | None]]:
+def baselines(data: Dataset, split: str) -> dict[str, dict[str, float | None]]:
     """What can be had on a split without any model.
 
     Returns:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bertpt.config import BertConfig
 from bertpt.errors import InputError
-from bertpt.model.folder import FolderModule
+from bertpt.model.pretrained import FolderModule
 
 # hidden_act as config.json spells it; the two last are one function, tanh's approximation.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -10,7 +10,7 @@ import torch
 from bertpt import files
 from bertpt.errors import InputError
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.folder import load_into
+from bertpt.model.pretrained import load_into
 from bertpt.model.tensors import load_tensors
 from bertpt.training.optimizer import load_optimizer_state
 from bertpt.training.seal import STATE, TrainerState, is_sealed, open_sealed

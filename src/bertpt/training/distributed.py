@@ -25,7 +25,7 @@ from bertpt.config import PretrainConfig
 from bertpt.device import choose_device
 from bertpt.errors import BertptError, SettingError
 from bertpt.model.bert import BertForPreTraining
-from bertpt.training.place import Place, find_place
+from bertpt.training.launcher import Place, find_place
 
 Number = TypeVar("Number", int, float)
 

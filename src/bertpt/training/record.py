@@ -9,7 +9,7 @@ from typing import Any
 import bertpt
 from bertpt import files
 from bertpt.config import PretrainConfig
-from bertpt.data.folders import AnyData, recorded_paths
+from bertpt.data.dataset import Dataset
 from bertpt.errors import InputError, MismatchError, SettingError
 
 FORMAT = "bertpt-run"
@@ -32,7 +32,7 @@ class Record:
         self._run = run
         self._path = run / CONFIG
 
-    def write(self, config: PretrainConfig, data: AnyData) -> None:
+    def write(self, config: PretrainConfig, data: Dataset) -> None:
         """Notes resolved settings, paths and fingerprint of the data, and versions of packages."""
         packages = {name: version(name) for name in ("torch", "tokenizers", "datasets", "numpy")}
         entries = {
@@ -79,7 +79,7 @@ class Record:
         """Notes the settings that a resumed run goes on with."""
         files.write_json(self._path, {**self.read(), "settings": config.to_dict()})
 
-    def require_same_data(self, data: AnyData) -> None:
+    def require_same_data(self, data: Dataset) -> None:
         """Checks that the data is what the run was started on.
 
         Raises:
@@ -87,7 +87,7 @@ class Record:
         """
         started = self.read()["data"]
         if started["sha256"] != data.fingerprint:
-            paths = recorded_paths(started)
+            paths = started["paths"]
             same = "the same data" if len(paths) == 1 else "the same folders in their order"
             raise MismatchError(
                 f"{self._run} was trained on {', '.join(paths)} ({started['sha256'][:12]}), and "

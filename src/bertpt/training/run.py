@@ -12,17 +12,16 @@ import torch
 
 from bertpt import files
 from bertpt.config import BertConfig, PretrainConfig
-from bertpt.data.dataset import Checked
-from bertpt.data.folders import AnyData
-from bertpt.data.tokenizer import Tokenizer
+from bertpt.data.dataset import Checked, Dataset
 from bertpt.errors import InputError
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.folder import write_folder
+from bertpt.model.pretrained import write_folder
 from bertpt.model.tensors import save_tensors
+from bertpt.tokenizer.tokenizer import Tokenizer
 from bertpt.training.background import Background
-from bertpt.training.card import model_card
 from bertpt.training.checkpoint import OPTIMIZER, Checkpoints
 from bertpt.training.metrics import Metrics, ReadOnlyMetrics
+from bertpt.training.model_card import model_card
 from bertpt.training.optimizer import optimizer_state
 from bertpt.training.record import CONFIG, Record, is_run_folder
 from bertpt.training.seal import STATE, TrainerState, seal
@@ -101,7 +100,7 @@ class RunFolder:
         """
         files.refuse_existing(self.path, overwrite=overwrite, is_ours=is_run_folder)
 
-    def create(self, config: PretrainConfig, data: AnyData, *, overwrite: bool) -> None:
+    def create(self, config: PretrainConfig, data: Dataset, *, overwrite: bool) -> None:
         """Makes the folder for a run with resolved settings on this data.
 
         Raises:
@@ -134,7 +133,7 @@ class RunFolder:
         ):
             tell(f"removed {path}, which a process that was killed left unfinished")
 
-    def go_on(self, config: PretrainConfig, data: AnyData, *, step: int) -> None:
+    def go_on(self, config: PretrainConfig, data: Dataset, *, step: int) -> None:
         """Notes what a run that is resumed after `step` goes on with, and drops later metrics."""
         self.record.update_settings(config)
         self._note_checked(data)
@@ -148,7 +147,7 @@ class RunFolder:
             return {}
         return {folder: found for folder, found in noted.items() if isinstance(found, dict)}
 
-    def _note_checked(self, data: AnyData) -> None:
+    def _note_checked(self, data: Dataset) -> None:
         """So that resuming need not read them all again."""
         files.write_json(self.path / CHECKED, data.checked)
 
@@ -169,7 +168,7 @@ class RunFolder:
         state: TrainerState,
         model: BertForPreTraining,
         optimizers: list[torch.optim.Optimizer],
-        data: AnyData,
+        data: Dataset,
         *,
         keep_last: int,
     ) -> None:
@@ -200,7 +199,7 @@ class RunFolder:
 
         self._beside(write)
 
-    def save_best(self, model: BertForPreTraining, data: AnyData, *, step: int) -> None:
+    def save_best(self, model: BertForPreTraining, data: Dataset, *, step: int) -> None:
         """Writes best/ beside training, where this step's evaluation was the best so far.
 
         Raises:
@@ -212,7 +211,7 @@ class RunFolder:
             snapshot = dataclasses.replace(self._snapshot(model, data, step=step), card=card)
             self._beside(lambda: self._write_model("best", snapshot))
 
-    def save_newest(self, model: BertForPreTraining, data: AnyData, *, step: int) -> None:
+    def save_newest(self, model: BertForPreTraining, data: Dataset, *, step: int) -> None:
         """Writes model/, which has made `step` steps, and waits for it."""
         self.wait()
         self._write_model("model", self._snapshot(model, data, step=step))
@@ -228,7 +227,7 @@ class RunFolder:
     def _beside(self, job: Callable[[], object]) -> None:
         self._background.start(job)
 
-    def _snapshot(self, model: BertForPreTraining, data: AnyData, *, step: int) -> Snapshot:
+    def _snapshot(self, model: BertForPreTraining, data: Dataset, *, step: int) -> Snapshot:
         return Snapshot(
             weights=model.weights(device=self._keeper),
             config=model.config,
@@ -236,7 +235,7 @@ class RunFolder:
             card=self._card(model, data, step=step, is_best=False),
         )
 
-    def _card(self, model: BertForPreTraining, data: AnyData, *, step: int, is_best: bool) -> str:
+    def _card(self, model: BertForPreTraining, data: Dataset, *, step: int, is_best: bool) -> str:
         return model_card(
             self.record.settings(),
             model.config,
@@ -247,7 +246,7 @@ class RunFolder:
             is_best=is_best,
         )
 
-    def _best_card(self, model: BertForPreTraining, data: AnyData, *, step: int) -> str | None:
+    def _best_card(self, model: BertForPreTraining, data: Dataset, *, step: int) -> str | None:
         """The card of best/, if that is to be written."""
         best = self.metrics.best
         if best is None or best["step"] != step or self._best_saved == step:
@@ -283,11 +282,11 @@ class ReadOnlyRun(RunFolder):
     def refuse_existing(self, *, overwrite: bool) -> None:
         """Leaves that to rank 0, which may have made the folder by now; so do all below."""
 
-    def create(self, config: PretrainConfig, data: AnyData, *, overwrite: bool) -> None: ...
+    def create(self, config: PretrainConfig, data: Dataset, *, overwrite: bool) -> None: ...
 
     def reopen(self, tell: Callable[[str], None]) -> None: ...
 
-    def go_on(self, config: PretrainConfig, data: AnyData, *, step: int) -> None:  # noqa: ARG002
+    def go_on(self, config: PretrainConfig, data: Dataset, *, step: int) -> None:  # noqa: ARG002
         self.metrics.forget_after(step)
 
     def _beside(self, job: Callable[[], object]) -> None: ...

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from bertpt.build.pairs import NO_PAIR
 from bertpt.data.batches import Batch, collate
 from bertpt.data.example import FILLER, Example
-from bertpt.data.pairs import NO_PAIR
 from bertpt.device import autocast
 from bertpt.model.losses import loss_sums, pretraining_loss
 from bertpt.training.distributed import ALONE, Ranks

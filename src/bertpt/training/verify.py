@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from bertpt.config import PretrainConfig
-from bertpt.data.folders import open_data
+from bertpt.data.dataset import Dataset
 from bertpt.errors import SettingError
 from bertpt.progress import Progress
-from bertpt.training.loop import Trainer
 from bertpt.training.record import resumed_config
 from bertpt.training.run import RunFolder
+from bertpt.training.trainer import Trainer
 
 LOSSES = ("loss", "mlm_loss", "nsp_loss", "grad_norm")
 
@@ -54,7 +54,7 @@ def verify_resume(
     halfway = num_steps // 2
     config = dataclasses.replace(config, log_every=1, eval_every=0, save_every=0)
     progress = progress or Progress()
-    data = open_data(data_path)
+    data = Dataset(data_path)
     with (
         TemporaryDirectory(prefix="bertpt-") as folder,
         RunFolder(Path(folder, "whole")) as unbroken,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 import safetensors.torch
 
-from bertpt.data.dataset import DataFolder
+from bertpt.data.dataset import Dataset
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -43,7 +43,7 @@ class Built:
 
     def examples(self, split="train"):
         """Its examples as words, one after another."""
-        stored = DataFolder(self.folder).examples(split)
+        stored = Dataset(self.folder).examples(split)
         for ids, b_start, label, positions, seen in stored.take(range(len(stored))):
             tokens = [self.vocab[i] for i in ids]
             yield Spelled(

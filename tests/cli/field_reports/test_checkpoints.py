@@ -11,7 +11,7 @@ import psutil
 import pytest
 import torch
 
-from bertpt.training import loop
+from bertpt.training import trainer
 
 COMMAND = [sys.executable, "-m", "bertpt_cli"]
 TINY = ("--hidden-size", 12, "--num-hidden-layers", 1, "--num-attention-heads", 2)
@@ -57,13 +57,13 @@ def test_a_resumed_run_goes_on_with_the_next_example(pretrain, data, batch, stop
     (huggingface/transformers#8874, huggingface/transformers#40691)
     """
     seen = []
-    accumulate = loop.accumulate_gradients
+    accumulate = trainer.accumulate_gradients
 
     def noting(model, examples, **named):
         seen.append([tuple(example.input_ids) for example in examples])
         return accumulate(model, examples, **named)
 
-    monkeypatch.setattr(loop, "accumulate_gradients", noting)
+    monkeypatch.setattr(trainer, "accumulate_gradients", noting)
     # a schedule that does not depend on the length, or 5 steps would be another run's
     how = ("--batch-size", batch, "--dropout", 0.1, "--schedule", "constant", "--warmup", 2)
     whole = pretrain(data, *how, "--steps", 12)
@@ -92,14 +92,14 @@ def test_an_interrupted_warm_up_goes_on_with_rates_and_moments(
     how = ("--batch-size", batch, "--warmup", 10, "--dropout", 0.1)
     whole = pretrain(data, *how, "--steps", 20)
     with monkeypatch.context() as patch:
-        accumulate, steps = loop.accumulate_gradients, iter(range(1, 100))
+        accumulate, steps = trainer.accumulate_gradients, iter(range(1, 100))
 
         def interrupted(*arguments, **named):
             if next(steps) == 7:
                 os.kill(os.getpid(), signal.SIGINT)
             return accumulate(*arguments, **named)
 
-        patch.setattr(loop, "accumulate_gradients", interrupted)
+        patch.setattr(trainer, "accumulate_gradients", interrupted)
         out = tmp_path / "run"
         asked = (*TINY, "--device", "cpu", "--precision", "float32", "--log-every", 1)
         stopped = run("pretrain", data.folder, "--out", out, *how, *asked, "--steps", 20)

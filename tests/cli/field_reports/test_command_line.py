@@ -10,7 +10,7 @@ import psutil
 import pytest
 import torch
 
-from bertpt.data import pairing, tokenizing, workers
+from bertpt.build import make_examples, tokenize, workers
 
 COMMAND = [sys.executable, "-m", "bertpt_cli"]
 TINY = ("--hidden-size", 12, "--num-hidden-layers", 1, "--num-attention-heads", 2)
@@ -76,8 +76,8 @@ def test_a_run_goes_on_when_nobody_reads_its_log(build, two, tmp_path):
 def many_tasks(monkeypatch):
     """Makes the tasks so small that a short text gives work to every process."""
     monkeypatch.setattr(workers, "TASKS_ALONE", 0)
-    monkeypatch.setattr(tokenizing, "CHARS_PER_TASK", 40)
-    monkeypatch.setattr(pairing, "TOKENS_PER_TASK", 40)
+    monkeypatch.setattr(tokenize, "CHARS_PER_TASK", 40)
+    monkeypatch.setattr(make_examples, "TOKENS_PER_TASK", 40)
 
 
 @pytest.mark.usefixtures("many_tasks")

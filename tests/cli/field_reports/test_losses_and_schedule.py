@@ -9,8 +9,8 @@ import safetensors.torch
 import torch
 import transformers
 
-from bertpt.data.dataset import DataFolder
-from bertpt.data.view import transformers_view
+from bertpt.data.dataset import Dataset
+from bertpt.data.hf_view import transformers_view
 
 # -------------------------------------------------------------------------- nothing to be predicted
 
@@ -111,7 +111,7 @@ def losses_by_hand(model, data):
     """-ln p of every target of each example, and of each label, of transformers' model."""
     oracle = transformers.BertForPreTraining.from_pretrained(model).double().eval()
     targets, pairs = [], []
-    view = transformers_view(DataFolder(data.folder))
+    view = transformers_view(Dataset(data.folder))
     for number in range(len(view)):
         row = {name: tensor[None] for name, tensor in view[number].items()}
         labels, label = row.pop("labels")[0], row.pop("next_sentence_label")

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from bertpt.data.dataset import DataFolder
-from bertpt.data.view import transformers_view
+from bertpt.data.dataset import Dataset
+from bertpt.data.hf_view import transformers_view
 
 TINY = ("--hidden-size", 12, "--num-hidden-layers", 1, "--num-attention-heads", 2)
 
@@ -98,7 +98,7 @@ def test_no_random_replacement_is_special_and_each_word_comes_up(many, letters):
 
 def test_padding_is_known_by_the_length_and_labels_are_the_true_tokens(many):
     """Attention left out whatever looked like padding. (CompEpigen/methylbert#28)"""
-    view = transformers_view(DataFolder(many.folder))[:2000]
+    view = transformers_view(Dataset(many.folder))[:2000]
     for row, example in enumerate(many.examples()):
         if row == 2000:
             break
@@ -198,7 +198,7 @@ AFTER_TORCH = """
 if __name__ == "__main__":
     import sys
     import torch
-    from bertpt.data import workers
+    from bertpt.build import workers
     from bertpt_cli.main import app
 
     torch.rand(300, 300, requires_grad=True).matmul(torch.rand(300, 300)).sum().backward()

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bertpt.data import workers
+from bertpt.build import workers
 
 
 def digests(folder):

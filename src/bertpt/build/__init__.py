@@ -1,0 +1,1 @@
+"""The build-data stage: documents to a DATA folder."""

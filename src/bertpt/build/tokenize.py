@@ -1,0 +1,169 @@
+"""Documents of sentences -> documents of token ids, on every core."""
+
+import hashlib
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bertpt.build.arrow import to_strings
+from bertpt.build.cached_tokenizer import ChunkTokenizer
+from bertpt.build.documents import DOCUMENTS, DocumentWriter, StoredDocuments
+from bertpt.build.workers import Workers
+from bertpt.progress import Progress
+from bertpt.tokenizer import tokenizer
+
+CHARS_PER_TASK = 1 << 19
+# Two of ten million different sentences are taken for the same by chance once in 370,000 runs.
+HASH_BYTES = 8
+
+
+def tokenize(
+    documents: Iterable[list[str]],
+    tokenizer_path: Path,
+    folder: Path,
+    dtype: np.dtype,
+    *,
+    workers: Workers,
+    progress: Progress,
+    num_sentences: int | None = None,
+    is_much: bool = False,
+) -> tuple[StoredDocuments, dict[str, Any]]:
+    """Tokenizes documents; sentences of which nothing is left are dropped.
+
+    Args:
+        documents: of sentences, any number of them.
+        tokenizer_path: a tokenizer folder.
+        folder: where to write the ids.
+        dtype: of the ids.
+        workers: who does it.
+        progress: where to tell how far it is.
+        num_sentences: of all documents, if that is known.
+        is_much: whether there is so much that all workers will have to do.
+
+    Returns:
+        The documents, and what only this stage sees of the text:
+
+        - characters: of all the sentences that were read, with the spaces in them.
+        - empty_sentences: those dropped.
+        - duplicate_sentences: those whose ids are those of an earlier one.
+        - duplicate_documents: those whose sentences are those of an earlier one.
+        - longest_document: sentences of the longest one.
+        - text_sha256: of what was read, the same wherever it lies and however it is packed.
+    """
+    num_empty = num_chars = 0
+    hashes = array("Q")  # of the sentences that are kept
+    ends: deque[np.ndarray] = deque()  # of the batches that are being tokenized
+
+    def tasks() -> Iterator[tuple[Path, np.dtype, pa.StringArray]]:
+        for sentences, is_last in _batches(documents):
+            ends.append(is_last)
+            yield tokenizer_path, dtype, to_strings(sentences)
+
+    if is_much:
+        workers.start(partial(_chunk_tokenizer, tokenizer_path))
+    with (
+        closing(DocumentWriter(folder, dtype)) as writer,
+        progress.bar("tokenizing", unit="sentence", unit_scale=True, total=num_sentences) as bar,
+    ):
+        for encoded in workers.map(_encode, tasks()):
+            writer.add(encoded.ids, encoded.lengths, ends.popleft())
+            num_empty += int((encoded.lengths == 0).sum())
+            num_chars += encoded.num_chars
+            hashes.frombytes(encoded.hashes)
+            bar.update(len(encoded.lengths))
+        _chunk_tokenizer.cache_clear()
+        stored = writer.finish()
+    document_ends = np.load(folder / DOCUMENTS)
+    return stored, {
+        "characters": num_chars,
+        "empty_sentences": num_empty,
+        **_count_duplicates(hashes, document_ends),
+        "text_sha256": _fingerprint(hashes, document_ends),
+    }
+
+
+def _count_duplicates(hashes: "array[int]", document_ends: np.ndarray) -> dict[str, int]:
+    """Sentences and documents that repeat an earlier one, by the hashes of all sentences."""
+    of_documents = _hashes(memoryview(hashes).cast("B"), document_ends[1:] * HASH_BYTES)
+    return {
+        "duplicate_sentences": _num_repeated(hashes),
+        "duplicate_documents": _num_repeated(of_documents),
+        "longest_document": int(np.diff(document_ends).max(initial=0)),
+    }
+
+
+def _fingerprint(hashes: "array[int]", document_ends: np.ndarray) -> str:
+    """SHA-256 of documents, by the hashes of their sentences."""
+    return hashlib.sha256(hashes.tobytes() + document_ends.tobytes()).hexdigest()
+
+
+def _num_repeated(hashes: "array[int] | bytearray") -> int:
+    # Sorted, since np.unique may make a table, which takes several times the memory.
+    in_order = np.sort(np.frombuffer(hashes, dtype=np.uint64))
+    return int((in_order[1:] == in_order[:-1]).sum())
+
+
+def _hashes(data: "bytes | memoryview", ends: np.ndarray) -> bytearray:
+    """The hashes of the parts that some bytes consist of, `HASH_BYTES` each.
+
+    Args:
+        data: the parts, one after another.
+        ends: where each ends, int64.
+    """
+    view, start, hashes = memoryview(data), 0, bytearray()
+    for end in ends.data:
+        hashes += hashlib.blake2b(view[start:end], digest_size=HASH_BYTES).digest()
+        start = end
+    return hashes
+
+
+def _batches(documents: Iterable[list[str]]) -> Iterator[tuple[list[str], np.ndarray]]:
+    """Sentences, and whether a document ends with each, about `CHARS_PER_TASK` at a time."""
+    sentences: list[str] = []
+    is_last: list[bool] = []
+    num_chars = 0
+    for document in documents:
+        for sentence in document:
+            sentences.append(sentence)
+            is_last.append(False)
+            num_chars += len(sentence)
+            if num_chars >= CHARS_PER_TASK and len(is_last) > 1:
+                # The last one is kept back: its document may end with it.
+                yield sentences[:-1], np.array(is_last[:-1])
+                sentences, is_last, num_chars = [sentence], [False], len(sentence)
+        if document:
+            is_last[-1] = True
+    yield sentences, np.array(is_last, dtype=bool)
+
+
+class _Encoded(NamedTuple):
+    ids: np.ndarray
+    lengths: np.ndarray
+    num_chars: int
+    hashes: bytearray
+
+
+def _encode(task: tuple[Path, np.dtype, pa.StringArray]) -> _Encoded:
+    tokenizer_path, dtype, sentences = task
+    ids, lengths = _chunk_tokenizer(tokenizer_path).encode(sentences)
+    ids = ids.astype(dtype)
+    kept_ends = lengths.cumsum()[lengths > 0]
+    return _Encoded(
+        ids,
+        lengths.astype(np.int32),
+        num_chars=pc.sum(pc.utf8_length(sentences)).as_py() or 0,
+        hashes=_hashes(ids.tobytes(), kept_ends * dtype.itemsize),
+    )
+
+
+@lru_cache(maxsize=1)
+def _chunk_tokenizer(path: Path) -> ChunkTokenizer:
+    return ChunkTokenizer(tokenizer.load(path))

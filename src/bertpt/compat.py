@@ -1,0 +1,69 @@
+"""Whether a model, its tokenizer and a data folder belong together."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertpt.config import BertConfig
+from bertpt.errors import MismatchError
+from bertpt.tokenizer import tokenizer
+
+if TYPE_CHECKING:
+    from bertpt.data.dataset import Dataset
+
+
+def require_same_tokenizer(folder: Path, data: "Dataset") -> None:
+    """Checks that a model and a data folder mean the same by every id.
+
+    Raises:
+        MismatchError: they do not; the message names both fingerprints.
+    """
+    model_print = tokenizer.load(folder).fingerprint
+    data_print = data.manifest["tokenizer_sha256"]
+    if model_print != data_print:
+        raise MismatchError(
+            f"{folder} has tokenizer {model_print[:12]}, {data.name} was built with "
+            f"{data_print[:12]}; build the data with --tokenizer {folder}"
+        )
+
+
+def require_rows(shape: BertConfig, num_ids: int, folder: Path) -> None:
+    """Checks that a model has an embedding for every id of its tokenizer.
+
+    Raises:
+        MismatchError: it has not; the message names both numbers.
+    """
+    if num_ids > shape.vocab_size:
+        raise MismatchError(
+            f"{folder}: the tokenizer has {num_ids} entries, the model embeds {shape.vocab_size}; "
+            "put the tokenizer there that the model was trained with"
+        )
+
+
+def require_sequences(
+    shape: BertConfig,
+    data: "Dataset",
+    *,
+    more_positions: str = "pretrain --init-from and --extend-positions",
+) -> None:
+    """Checks that a model can read sequences as long as the data's, and both their segments.
+
+    Args:
+        shape: of the model.
+        data: what it is to read.
+        more_positions: what would give the model more of them, for the message.
+
+    Raises:
+        MismatchError: it cannot; the message names both numbers.
+    """
+    seq_len, positions = data.settings.seq_len, shape.max_position_embeddings
+    if seq_len > positions:
+        raise MismatchError(
+            f"{data.name} has sequences of {seq_len} tokens, but the model has {positions} "
+            f"positions; give it more with {more_positions}, or build the data with "
+            f"--seq-len {positions}"
+        )
+    if shape.type_vocab_size < 2 and data.settings.objective != "mlm":
+        raise MismatchError(
+            f"{data.name} has pairs of 2 segments, but the model has type_vocab_size "
+            f"{shape.type_vocab_size}"
+        )

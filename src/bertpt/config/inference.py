@@ -1,0 +1,77 @@
+"""Settings of the commands that use data and models: inspect, eval-mlm, encode, fill-mask."""
+
+from dataclasses import dataclass
+
+from bertpt.config.data import SPLITS
+from bertpt.config.fields import DEVICES, PRECISIONS, Settings, setting
+from bertpt.errors import SettingError
+
+
+@dataclass(frozen=True)
+class InspectConfig(Settings):
+    """What to show of a data folder."""
+
+    split: str = setting("train", "Which examples.", choices=SPLITS)
+    examples: int = setting(3, "Examples to show, evenly spaced.", at_least=0)
+
+
+@dataclass(frozen=True)
+class EvalConfig(Settings):
+    """How a model is evaluated."""
+
+    split: str = setting("valid", "Which examples.", choices=SPLITS)
+    batch_size: int = setting(32, "Examples in one forward pass; changes no result.", at_least=1)
+    device: str = setting("auto", "Where to compute.", choices=DEVICES)
+    precision: str = setting(
+        "float32",
+        "Number format of matrix products; bfloat16 is faster where the hardware has it, and off "
+        "by about 1e-4.",
+        choices=PRECISIONS,
+    )
+
+
+@dataclass(frozen=True)
+class EncodeConfig(Settings):
+    """How texts become vectors."""
+
+    pooling: str = setting(
+        "mean",
+        "The mean of a text's token vectors, [CLS] and [SEP] included; the vector of [CLS]; the "
+        "pooler's output; or the tokens' vectors one by one.",
+        choices=("mean", "cls", "pooler", "tokens"),
+    )
+    layer: int | None = setting(
+        None, "Layer to take vectors from; 0 is the embeddings (default: the last).", at_least=0
+    )
+    normalize: bool = setting(default=False, help="Scale every vector to length 1.")
+    batch_size: int = setting(32, "Texts in one forward pass; changes no result.", at_least=1)
+    device: str = setting("auto", "Where to compute.", choices=DEVICES)
+    precision: str = setting(
+        "float32",
+        "Number format of matrix products; bfloat16 is faster where the hardware has it, and "
+        "coarser.",
+        choices=PRECISIONS,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pooling == "pooler" and self.layer is not None:
+            raise SettingError(
+                "layer", "and --pooling pooler exclude each other: the pooler reads the last layer"
+            )
+
+
+@dataclass(frozen=True)
+class FillMaskConfig(Settings):
+    """How masks are filled."""
+
+    top_k: int = setting(5, "Candidates for each mask.", at_least=1)
+    joint: bool = setting(
+        default=False,
+        help="Fill the masks of a text one after another, the surest first, instead of each on "
+        "its own.",
+    )
+    mask_word: str | None = setting(
+        None, "Mask this word for you, wherever it stands in a text.", metavar="WORD"
+    )
+    device: str = setting("auto", "Where to compute.", choices=DEVICES)

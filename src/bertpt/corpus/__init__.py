@@ -1,0 +1,1 @@
+"""INPUT to documents of sentences."""

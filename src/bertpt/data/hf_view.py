@@ -1,0 +1,65 @@
+"""A data folder's examples in the form that transformers' BertForPreTraining takes."""
+
+from functools import partial
+from typing import Any, cast
+
+import datasets
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertpt.data.batches import collate
+from bertpt.data.dataset import Dataset
+from bertpt.data.example import Example
+from bertpt.errors import InputError
+
+NOT_PREDICTED = -100  # what torch's cross entropy leaves out
+
+
+def transformers_view(data: Dataset, split: str = "train") -> datasets.Dataset:
+    """A split as transformers would have it; nothing is copied, each row is made when it is read.
+
+    Rows have input_ids (stored masks put in), attention_mask, token_type_ids, labels (the true id
+    at a predicted position, -100 elsewhere) and next_sentence_label: int64 tensors, (seq_len,) all
+    but the last, padded. For transformers' Trainer set `remove_unused_columns=False`: it would
+    remove the stored columns, from which these are made.
+
+    Read it by row: a whole column, `view["labels"]`, is not there before its rows are made. What
+    `shuffle` or `map` make of it `datasets` keeps beside the shards, as with any folder.
+
+    Args:
+        data: a DATA folder, or several.
+        split: "train" or "valid".
+
+    Raises:
+        InputError: the split is damaged.
+    """
+    make = partial(_rows, pad_id=data.tokenizer.pad_id, seq_len=data.settings.seq_len)
+    return cast("datasets.Dataset", data.examples(split).stored.with_transform(make))
+
+
+def _rows(columns: dict[str, list[Any]], *, pad_id: int, seq_len: int) -> dict[str, Tensor]:
+    if missing := sorted(set(Example._fields) - columns.keys()):
+        raise InputError(
+            f"{', '.join(missing)} was removed, from which the rows are made; for transformers' "
+            "Trainer set remove_unused_columns=False"
+        )
+    rows = zip(*(columns[name] for name in Example._fields), strict=True)
+    examples = [
+        Example(_ids(input_ids), b_start, label, _ids(positions), _ids(masked_input_ids))
+        for input_ids, b_start, label, positions, masked_input_ids in rows
+    ]
+    batch = collate(examples, pad_id=pad_id, length=seq_len)
+    labels = torch.full(batch.input_ids.shape, NOT_PREDICTED)
+    labels.view(-1)[batch.masked_positions] = batch.masked_lm_labels
+    return {
+        "input_ids": batch.input_ids,
+        "attention_mask": (torch.arange(seq_len) < batch.lengths.unsqueeze(-1)).long(),
+        "token_type_ids": batch.token_type_ids,
+        "labels": labels,
+        "next_sentence_label": batch.next_sentence_labels,
+    }
+
+
+def _ids(numbers: list[int]) -> np.ndarray:
+    return np.array(numbers, dtype=np.int64)

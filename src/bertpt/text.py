@@ -1,0 +1,22 @@
+"""Text for messages and files: sizes in words, paths and strings that UTF-8 can encode."""
+
+import os
+
+
+def format_size(num_bytes: float) -> str:
+    """Format a number of bytes for a message, such as "1.5 MB"."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.1f} {unit}" if unit != "bytes" else f"{num_bytes:.0f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} TB"
+
+
+def printable(path: object) -> str:
+    """Return a path, or another shell word, with U+FFFD in place of bytes that are not UTF-8."""
+    return os.fsencode(str(path)).decode("utf-8", "replace")
+
+
+def without_surrogates(text: str) -> str:
+    """Replace lone surrogates (a shell's raw bytes, half a JSON escape) by U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,136 @@
+"""How a model begins: its shape, its first weights, and what is told of both."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from bertpt.compat import require_rows, require_same_tokenizer, require_sequences
+from bertpt.config import BertConfig, PretrainConfig
+from bertpt.data.batches import collate
+from bertpt.data.dataset import Dataset
+from bertpt.data.example import Example
+from bertpt.device import autocast
+from bertpt.model.bert import BertForPreTraining
+from bertpt.model.hf_files import find_model, read_config
+from bertpt.model.initialization import initialize
+from bertpt.model.losses import loss_sums, pretraining_loss
+from bertpt.model.pretrained import load_into
+from bertpt.progress import Progress
+from bertpt.rng import torch_seed
+
+UNTRAINED_TOLERANCE = 0.5  # nats that the untrained loss may be off
+
+
+def first_shape(config: PretrainConfig, data: Dataset) -> BertConfig:
+    """The shape of a new model, or that of --init-from with this run's dropout.
+
+    Args:
+        config: resolved settings.
+        data: what it is to be trained on.
+
+    Raises:
+        BertptError: it does not fit the data.
+    """
+    tokenizer = data.tokenizer
+    if config.init_from is None:
+        shape = config.bert_config(
+            vocab_size=len(tokenizer.vocab),
+            pad_token_id=tokenizer.pad_id,
+            objective=data.settings.objective,
+        )
+    else:
+        folder = find_model(Path(config.init_from))
+        require_same_tokenizer(folder, data)
+        assert config.dropout is not None
+        shape = dataclasses.replace(
+            read_config(folder),
+            objective=data.settings.objective,
+            hidden_dropout_prob=config.dropout,
+            attention_probs_dropout_prob=config.dropout,
+        )
+        require_rows(shape, len(tokenizer.vocab), folder)
+        if config.extend_positions:
+            positions = max(shape.max_position_embeddings, data.settings.seq_len)
+            shape = dataclasses.replace(shape, max_position_embeddings=positions)
+    require_sequences(
+        shape,
+        data,
+        more_positions=f"--max-position-embeddings {data.settings.seq_len}"
+        if config.init_from is None
+        else "--extend-positions",
+    )
+    return shape
+
+
+def set_first_weights(
+    model: BertForPreTraining, config: PretrainConfig, progress: Progress
+) -> None:
+    """Gives a model its first weights: drawn by the seed alone, or those of --init-from.
+
+    Args:
+        model: of `first_shape`.
+        config: resolved settings.
+        progress: is told what a folder lacked, and whether its positions were repeated.
+
+    Raises:
+        InputError: the folder's weights are not those of such a model.
+    """
+    generator = torch.Generator().manual_seed(torch_seed(config.seed, "init"))
+    if config.init_from is None:
+        assert config.init is not None
+        initialize(model, config.init, generator)
+        return
+    folder = find_model(Path(config.init_from))
+    account = load_into(model, folder, generator, extend_positions=config.extend_positions)
+    if str(account):
+        progress.log(f"{folder}: {account}")
+    old, new = read_config(folder).max_position_embeddings, model.config.max_position_embeddings
+    if new > old:
+        progress.log(f"{folder}: its {old} positions are repeated, which makes {new}")
+
+
+@torch.no_grad()
+def describe_start(
+    model: BertForPreTraining,
+    examples: Sequence[Example],
+    data: Dataset,
+    *,
+    where: str,
+    precision: torch.dtype,
+    init_from: str | None,
+) -> str:
+    """One line: parameters, data, and whether the untrained loss is what chance gives.
+
+    Args:
+        model: with its first weights.
+        examples: to measure the loss on, one at least.
+        data: what they are of.
+        where: the device, in words.
+        precision: of the matrix products.
+        init_from: whose weights these are, if they were not drawn.
+    """
+    device = next(model.parameters()).device
+    batch = collate(examples, pad_id=data.tokenizer.pad_id).to(device)
+    model.eval()
+    with autocast(device, precision):
+        output = model(*batch.inputs)
+    sums = loss_sums(output, batch.masked_lm_labels, batch.next_sentence_labels)
+    loss = float(pretraining_loss(sums, num_targets=sums.num_targets, num_pairs=sums.num_pairs))
+    shape, counts = model.config, data.manifest["examples"]
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    line = (
+        f"{num_parameters:,} parameters ({shape.num_hidden_layers} layers, "
+        f"{shape.hidden_size} wide) on {where}, {str(precision).removeprefix('torch.')}; "
+        f"{counts['train']:,} training and {counts['valid']:,} held-out examples"
+    )
+    if init_from is not None:
+        return f"{line}; loss at the start {loss:.2f}, from {init_from}"
+    chance = math.log(shape.vocab_size) + (math.log(2) if sums.num_pairs else 0.0)
+    expected = f"ln({shape.vocab_size}){' + ln 2' if sums.num_pairs else ''} = {chance:.2f}"
+    line += f"; untrained loss {loss:.2f}"
+    if abs(loss - chance) <= UNTRAINED_TOLERANCE:
+        return f"{line}, near {expected} as it should be"
+    return f"{line}; warning: it should be near {expected}, so the start is no blank one"

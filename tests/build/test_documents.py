@@ -1,0 +1,91 @@
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertpt.build.documents import DocumentWriter, StoredDocuments
+
+
+@pytest.fixture(params=[1, 2, 3, 100], ids=lambda n: f"{n} at a time")
+def stored(tmp_path, request):
+    writer = DocumentWriter(tmp_path, np.dtype(np.uint16))
+    # An empty sentence and an empty document are not kept.
+    documents = ([[5, 6], [], [7]], [[8]], [[]], [[], []], [[9, 9, 65_535], [5], [5, 6]])
+    sentences = [
+        (sentence, number == len(document))
+        for document in documents
+        for number, sentence in enumerate(document, start=1)
+    ]
+    for start in range(0, len(sentences), request.param):
+        part = sentences[start : start + request.param]
+        writer.add(
+            np.array([i for sentence, _ in part for i in sentence]),
+            np.array([len(sentence) for sentence, _ in part]),
+            np.array([is_last for _, is_last in part]),
+        )
+    return writer.finish()
+
+
+def spelled(documents, number):
+    ends = documents.ends(number).tolist()
+    return [documents.tokens[start:end].tolist() for start, end in pairwise(ends)]
+
+
+def test_what_was_written_is_read_back(stored):
+    assert len(stored) == 3
+    assert spelled(stored, 0) == [[5, 6], [7]]
+    assert spelled(stored, 2) == [[9, 9, 65_535], [5], [5, 6]]
+
+
+def test_sentences_of_a_document_lie_side_by_side(stored):
+    _, first, _, last = stored.ends(2)
+    assert stored.tokens[first:last].tolist() == [5, 5, 6]
+    assert stored.lengths.tolist() == [2, 1, 3]
+
+
+def test_a_part_counts_only_its_documents(stored):
+    part = stored.part(np.array([2, 0]))
+    assert spelled(part, 1) == [[5, 6], [7]]
+    assert (len(part), part.num_sentences, part.num_tokens) == (2, 5, 9)
+    assert stored.num_single_sentences == 1
+    assert part.num_single_sentences == 0
+    counts = part.count_tokens(65_536)
+    assert {int(i): int(counts[i]) for i in np.flatnonzero(counts)} == {
+        5: 3,
+        6: 2,
+        7: 1,
+        9: 2,
+        65_535: 1,
+    }
+
+
+def resident_megabytes():
+    told = Path("/proc/self/smaps_rollup").read_text()
+    return int(re.search(r"^Rss:\s+(\d+)", told, re.MULTILINE)[1]) / 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="Linux tells the memory")
+def test_reading_takes_no_memory_once_it_is_let_go_of(tmp_path):
+    writer = DocumentWriter(tmp_path, np.dtype(np.uint16))
+    ids = np.arange(50_000_000) % 60_000
+    writer.add(ids, np.array([len(ids)]), np.array([True]))
+    stored = writer.finish().part(np.array([0]))
+    before = resident_megabytes()
+    total = int(stored.tokens.sum(dtype=np.int64))
+    read = resident_megabytes()
+    stored.release()
+    assert read - before > 80
+    assert resident_megabytes() - before < 10
+    assert int(stored.tokens.sum(dtype=np.int64)) == total == int(ids.sum())
+
+
+def test_no_document_at_all_is_no_error(tmp_path):
+    stored = DocumentWriter(tmp_path, np.dtype(np.int32)).finish()
+    assert (len(stored), stored.num_tokens, stored.num_sentences) == (0, 0, 0)
+
+
+def test_documents_can_be_made_of_lists():
+    documents = StoredDocuments.of([[[1, 2], [3]], [[4, 5, 6]]])
+    assert [spelled(documents, number) for number in range(2)] == [[[1, 2], [3]], [[4, 5, 6]]]
