@@ -33,7 +33,7 @@ def test_every_number_refuses_nan_and_what_lies_outside_its_range(kind):
                 with pytest.raises(SettingError) as error:
                     kind(**{field.name: field.metadata[limit] + step})
                 assert error.value.setting == field.name
-                assert str(error.value).startswith(f"--{field.name.replace('_', '-')} ")
+                assert str(error.value).startswith(f"`{field.name}` ")
                 checked += 1
         if "float" in str(field.type):
             for bad in (math.nan, math.inf):
@@ -43,13 +43,13 @@ def test_every_number_refuses_nan_and_what_lies_outside_its_range(kind):
 
 
 def test_a_choice_names_the_choices():
-    with pytest.raises(SettingError, match="--recipe slow is not one of fast, published"):
+    with pytest.raises(SettingError, match="`recipe` slow is not one of fast, published"):
         PretrainConfig(recipe="slow")
 
 
 def test_heads_must_divide_the_width():
     with pytest.raises(
-        SettingError, match="--num-attention-heads 5 does not divide --hidden-size 64"
+        SettingError, match="`num_attention_heads` 5 does not divide `hidden_size` 64"
     ):
         PretrainConfig(hidden_size=64, num_attention_heads=5).bert_config(
             vocab_size=99, pad_token_id=0
@@ -78,7 +78,7 @@ def test_sizes_have_heads_of_64_and_a_feed_forward_layer_of_four_widths(size):
 
 
 def test_lengths_of_a_run_exclude_each_other():
-    with pytest.raises(SettingError, match="--steps and --epochs exclude each other"):
+    with pytest.raises(SettingError, match="`steps` and `epochs` exclude each other"):
         PretrainConfig(steps=1, epochs=1)
     assert PretrainConfig().resolve().epochs == 10
     assert PretrainConfig(max_minutes=1).resolve().epochs is None
@@ -87,21 +87,21 @@ def test_lengths_of_a_run_exclude_each_other():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": 5, "warmup": 10}, "--warmup 10 exceeds --steps 5"),
-        ({"max_minutes": 5, "warmup": 10}, "--warmup 10 counts steps"),
-        ({"max_minutes": 5, "schedule": "wsd", "decay": 10}, "--decay 10 counts steps"),
-        ({"max_minutes": 5, "schedule": "google"}, "--schedule google counts steps"),
-        ({"steps": 5, "schedule": "wsd", "decay": 10}, "--decay 10 exceeds --steps 5"),
-        ({"decay": 0.1}, "--decay 0.1 is for --schedule wsd"),
+        ({"steps": 5, "warmup": 10}, "`warmup` 10 exceeds `steps` 5"),
+        ({"max_minutes": 5, "warmup": 10}, "`warmup` 10 counts steps"),
+        ({"max_minutes": 5, "schedule": "wsd", "decay": 10}, "`decay` 10 counts steps"),
+        ({"max_minutes": 5, "schedule": "google"}, "`schedule` google counts steps"),
+        ({"steps": 5, "schedule": "wsd", "decay": 10}, "`decay` 10 exceeds `steps` 5"),
+        ({"decay": 0.1}, "`decay` 0.1 is for `schedule` wsd"),
         (
             {"schedule": "wsd", "warmup": 0.6, "decay": 0.5, "max_minutes": 3},
-            "--decay 0.5 and --warmup 0.6 together exceed --max-minutes 3",
+            "`decay` 0.5 and `warmup` 0.6 together exceed `max_minutes` 3",
         ),
         (
             {"schedule": "wsd", "warmup": 6, "decay": 0.5, "steps": 10},
-            "--decay 0.5 and --warmup 6 together exceed --steps 10",
+            "`decay` 0.5 and `warmup` 6 together exceed `steps` 10",
         ),
-        ({"batch_size": 4, "micro_batch_size": 8}, "--micro-batch-size 8 exceeds --batch-size 4"),
+        ({"batch_size": 4, "micro_batch_size": 8}, "`micro_batch_size` 8 exceeds `batch_size` 4"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, message):
@@ -121,15 +121,15 @@ def test_warm_up_and_decay_of_steps_are_checked_when_epochs_are_counted():
     config = PretrainConfig(epochs=2, schedule="wsd", warmup=6, decay=7).resolve()
     config.require_room(13)
     with pytest.raises(
-        SettingError, match=r"^--decay 7 and --warmup 6 .* --epochs 2 \(12 steps\)$"
+        SettingError, match=r"^`decay` 7 and `warmup` 6 .* `epochs` 2 \(12 steps\)$"
     ):
         config.require_room(12)
-    with pytest.raises(SettingError, match=r"^--decay 7 exceeds --epochs 2 \(6 steps\)$"):
+    with pytest.raises(SettingError, match=r"^`decay` 7 exceeds `epochs` 2 \(6 steps\)$"):
         config.require_room(6)
 
 
 def test_the_recipes_warm_up_counts_beside_a_decay():
-    with pytest.raises(SettingError, match=r"--decay 0.97 and --warmup 0.05 together exceed"):
+    with pytest.raises(SettingError, match=r"`decay` 0.97 and `warmup` 0.05 together exceed"):
         PretrainConfig(schedule="wsd", decay=0.97).resolve()
 
 
@@ -143,12 +143,12 @@ def test_only_wsd_has_a_decay_and_it_is_a_fifth_of_the_run():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"steps": 5}, "--steps 5"),
-        ({"epochs": 3}, "--epochs 3"),
-        ({"steps": 1_234_567}, "--steps 1234567"),
-        ({"max_minutes": 0.5}, "--max-minutes 0.5"),
-        ({"max_minutes": 480.0}, "--max-minutes 480"),
-        ({}, "--epochs 10"),
+        ({"steps": 5}, "`steps` 5"),
+        ({"epochs": 3}, "`epochs` 3"),
+        ({"steps": 1_234_567}, "`steps` 1234567"),
+        ({"max_minutes": 0.5}, "`max_minutes` 0.5"),
+        ({"max_minutes": 480.0}, "`max_minutes` 480"),
+        ({}, "`epochs` 10"),
     ],
 )
 def test_the_length_of_a_run_is_told_as_on_the_command_line(settings, words):
@@ -214,15 +214,15 @@ def test_the_shape_stays_open_from_another_model():
 @pytest.mark.parametrize(("name", "value"), SHAPE_SETTINGS.items())
 def test_a_shape_beside_another_model_is_refused(name, value):
     PretrainConfig(**{name: value})
-    option = f"--{name.replace('_', '-')}"
+    option = f"`{name}`"
     with pytest.raises(SettingError) as caught:
         PretrainConfig(init_from="first", **{name: value})
     assert caught.value.setting == name
-    assert str(caught.value).startswith(f"{option} and --init-from exclude each other: first ")
+    assert str(caught.value).startswith(f"{option} and `init_from` exclude each other: first ")
 
 
 def test_positions_are_extended_of_another_model_only():
-    with pytest.raises(SettingError, match=r"^--extend-positions .*--init-from$"):
+    with pytest.raises(SettingError, match=r"^`extend_positions` .*`init_from`$"):
         PretrainConfig(extend_positions=True)
     assert PretrainConfig(extend_positions=True, init_from="first").resolve().extend_positions
 
@@ -231,7 +231,7 @@ def test_help_tells_the_learning_rates_from_another_model():
     resolved = PretrainConfig(init_from="first").resolve()
     for name in ("learning_rate", "muon_learning_rate"):
         [field] = [f for f in dataclasses.fields(PretrainConfig) if f.name == name]
-        assert f"with --init-from {getattr(resolved, name):g}" in field.metadata["help"]
+        assert f"with `init_from` {getattr(resolved, name):g}" in field.metadata["help"]
 
 
 def test_a_model_with_an_empty_name_is_not_taken_for_none():
@@ -252,7 +252,7 @@ def test_a_shard_is_a_part_and_the_number_of_parts(shard, part):
 
 @pytest.mark.parametrize("shard", ["0/4", "5/4"])
 def test_a_part_that_is_not_among_them_is_refused(shard):
-    with pytest.raises(SettingError, match=rf"^--shard {shard} must be one of 1/4 to 4/4$"):
+    with pytest.raises(SettingError, match=rf"^`shard` {shard} must be one of 1/4 to 4/4$"):
         BuildConfig(shard=shard)
 
 
@@ -260,7 +260,7 @@ def test_a_part_that_is_not_among_them_is_refused(shard):
 def test_what_is_no_part_at_all_is_refused(shard):
     with pytest.raises(SettingError) as error:
         BuildConfig(shard=shard)
-    assert str(error.value) == f"--shard {shard!r} is not I/N, such as 3/16 (is a variable unset?)"
+    assert str(error.value) == f"`shard` {shard!r} is not I/N, such as 3/16 (is a variable unset?)"
 
 
 def test_every_part_has_draws_of_its_own_and_the_whole_has_one_name():

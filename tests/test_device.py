@@ -29,7 +29,7 @@ def test_a_precision_that_is_asked_for_is_used():
 def test_cuda_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert device.choose_device("auto") == CPU
-    with pytest.raises(SettingError, match="--device cuda is not available"):
+    with pytest.raises(SettingError, match="`device` cuda is not available"):
         device.choose_device("cuda")
 
 

@@ -69,7 +69,7 @@ def test_existing_outputs_are_refused_unless_ours_is_to_be_replaced(tmp_path):
     ours.mkdir()
     files.refuse_existing(ours, overwrite=False, is_ours=lambda _: False)  # empty
     (ours / "a").touch()
-    with pytest.raises(OutputError, match="--overwrite to replace"):
+    with pytest.raises(OutputError, match="`overwrite` to replace"):
         files.refuse_existing(ours, overwrite=False, is_ours=lambda _: True)
     files.refuse_existing(ours, overwrite=True, is_ours=lambda _: True)
     with pytest.raises(OutputError, match="not made by this command"):
@@ -209,7 +209,7 @@ def test_a_new_folder_takes_away_what_killed_processes_left_and_not_what_others_
 
 
 def refuse(out):
-    with pytest.raises(OutputError, match="exists; give another --out, or --overwrite"):
+    with pytest.raises(OutputError, match="exists; give another `out`, or `overwrite`"):
         files.refuse_existing(out, overwrite=False, is_ours=lambda _: True)
 
 

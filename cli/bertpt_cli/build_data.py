@@ -18,7 +18,7 @@ from bertpt_cli.options import (
     given,
     takes_settings,
 )
-from bertpt_cli.output import print_data_report, print_json
+from bertpt_cli.output import print_data_report, print_json, show_progress
 
 
 @takes_settings
@@ -75,7 +75,6 @@ def build_data(
     from bertpt.build import build
     from bertpt.build import dry_run as dry
     from bertpt.build.workers import num_cores
-    from bertpt.progress import Progress
 
     if workers is not None and workers < 1:
         raise SettingError("workers", f"{workers} must be at least 1")
@@ -87,7 +86,7 @@ def build_data(
         "config": config,
         "tokenizer_config": tokenizer_config if asked or not tokenizer else None,
         "workers": workers or num_cores(),
-        "progress": Progress(quiet=quiet),
+        "progress": show_progress(quiet=quiet),
     }
     if dry_run:
         manifest, place = dry.dry_run(inputs, **how), None

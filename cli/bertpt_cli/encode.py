@@ -10,7 +10,7 @@ from bertpt.config import EncodeConfig
 from bertpt.errors import InputError
 from bertpt.text import printable
 from bertpt_cli.options import Config, Json, Model, Overwrite, Quiet, takes_settings
-from bertpt_cli.output import print_json, print_vectors
+from bertpt_cli.output import print_json, print_vectors, show_progress
 from bertpt_cli.signals import while_importing
 from bertpt_cli.texts import Text, Texts, read_texts
 
@@ -48,9 +48,8 @@ def encode(
     with while_importing():
         from bertpt.evaluation.encode import TextEncoder
         from bertpt.evaluation.vector_file import require_place, vector_file
-        from bertpt.progress import Progress
 
-    by_token, progress = config.pooling == "tokens", Progress(quiet=quiet)
+    by_token, progress = config.pooling == "tokens", show_progress(quiet=quiet)
     if out is not None:
         require_place(out, by_token=by_token, overwrite=overwrite)
     encoder = TextEncoder(model, config)
@@ -58,7 +57,7 @@ def encode(
         progress.log(f"{model}: {encoder.about_left_out}")
     given = read_texts(texts)
     # A bar would stand between the vectors where both go to the terminal.
-    bar = Progress(quiet=quiet or out is None).bar("encoding", unit="text")
+    bar = show_progress(quiet=quiet or out is None).bar("encoding", unit="text")
     encoded = encoder.encode(
         map(_split, given) if pair else (text.text for text in given), on_batch=bar.update
     )

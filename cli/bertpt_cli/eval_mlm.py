@@ -6,7 +6,7 @@ import typer
 
 from bertpt.config import EvalConfig
 from bertpt_cli.options import Config, DataFolders, Json, Model, Quiet, takes_settings
-from bertpt_cli.output import decimals, nats, percent, print_json, print_table
+from bertpt_cli.output import decimals, nats, percent, print_json, print_table, show_progress
 from bertpt_cli.signals import while_importing
 
 
@@ -26,9 +26,8 @@ def eval_mlm(
     """
     with while_importing():
         from bertpt.evaluation import mlm
-        from bertpt.progress import Progress
 
-    result = mlm.eval_mlm(model, data, config=config, progress=Progress(quiet=quiet))
+    result = mlm.eval_mlm(model, data, config=config, progress=show_progress(quiet=quiet))
     if json:
         print_json(result)
     else:

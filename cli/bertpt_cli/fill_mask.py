@@ -7,7 +7,7 @@ import typer
 from bertpt.config import FillMaskConfig
 from bertpt.errors import InputError
 from bertpt_cli.options import Config, Json, Model, Quiet, takes_settings
-from bertpt_cli.output import percent, print_error, print_json, print_table
+from bertpt_cli.output import percent, print_error, print_json, print_table, show_progress
 from bertpt_cli.signals import while_importing
 from bertpt_cli.texts import Texts, read_texts
 
@@ -29,11 +29,10 @@ def fill_mask(
     """
     with while_importing():
         from bertpt.evaluation.fill_mask import MaskFiller
-        from bertpt.progress import Progress
 
     filler = MaskFiller(model, device=config.device)
     if filler.about_left_out:
-        Progress(quiet=quiet).log(f"{model}: {filler.about_left_out}")
+        show_progress(quiet=quiet).log(f"{model}: {filler.about_left_out}")
     failed = False
     for text, where in read_texts(texts):
         try:

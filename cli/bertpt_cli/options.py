@@ -12,6 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from bertpt.config.fields import Settings
+from bertpt_cli.output import as_flags
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -75,7 +76,7 @@ def _option(field: "dataclasses.Field[Any]", kind: Any) -> Any:
         if kind in (number, number | None):
             metavar, parser = letter, _number_parser(number, words)
     return typer.Option(
-        help=field.metadata["help"],
+        help=as_flags(field.metadata["help"]),
         metavar=metavar,
         parser=parser,
         show_default=field.default is not None,

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ from bertpt.text import format_size
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from bertpt.progress import Progress
 
 BAR = 40  # characters of the histogram's longest bar
 
@@ -35,11 +38,23 @@ def _numbers(array: "np.ndarray") -> str:
     return "[" + ", ".join([f"{number:.9g}" for number in array.tolist()]) + "]"
 
 
+def as_flags(message: str) -> str:
+    """Turn the library's parameter names into options: `batch_size` becomes --batch-size."""
+    return re.sub(r"`([a-z][a-z0-9_]*)`", lambda name: "--" + name[1].replace("_", "-"), message)
+
+
+def show_progress(*, quiet: bool) -> "Progress":
+    """Return a `Progress` on standard error whose messages name options."""
+    from bertpt.progress import Progress
+
+    return Progress(quiet=quiet, rewrite=as_flags)
+
+
 def print_error(message: str) -> None:
-    """Prints an error as one line on standard error."""
+    """Print an error as one line on standard error, with parameters as options."""
     # A closed standard error must not turn a clear failure into another one.
     with contextlib.suppress(OSError):
-        print(f"error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+        print(f"error: {' '.join(as_flags(message).split())}", file=sys.stderr)  # noqa: T201
 
 
 def print_table(rows: Iterable[Iterable[object]]) -> None:

@@ -19,7 +19,7 @@ from bertpt_cli.options import (
     given,
     takes_settings,
 )
-from bertpt_cli.output import nats, percent, print_json
+from bertpt_cli.output import nats, percent, print_json, show_progress
 from bertpt_cli.signals import ending_without_farewell, while_importing, while_training
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ def pretrain(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
     with while_importing():
-        from bertpt.progress import Progress
         from bertpt.training import trainer
         from bertpt.training.distributed import join
         from bertpt.training.launcher import find_place
@@ -94,7 +93,7 @@ def pretrain(
             raise SettingError("verify_resume", "and --resume exclude each other")
         if has_others:
             raise SettingError("verify_resume", "is for one process; start it without torchrun")
-        _verify(data, config, verify_resume, json=json, progress=Progress(quiet=quiet))
+        _verify(data, config, verify_resume, json=json, progress=show_progress(quiet=quiet))
         return
     if out is None:
         raise MissingOption("--out")
@@ -107,7 +106,7 @@ def pretrain(
                 config=config,
                 resume=resume,
                 overwrite=overwrite,
-                progress=Progress(quiet=quiet),
+                progress=show_progress(quiet=quiet),
                 ranks=ranks,
             )
         if ranks.is_first:

@@ -8,7 +8,7 @@ import typer
 from bertpt.config import TokenizerConfig
 from bertpt.text import printable
 from bertpt_cli.options import Config, Inputs, Json, Overwrite, Quiet, takes_settings
-from bertpt_cli.output import print_json
+from bertpt_cli.output import print_json, show_progress
 
 
 @takes_settings
@@ -37,7 +37,6 @@ def train_tokenizer(
     The folder loads with transformers.AutoTokenizer and with build-data's --tokenizer. The same
     text gives the same bytes every time.
     """
-    from bertpt.progress import Progress
     from bertpt.tokenizer import train
 
     result = train.train_tokenizer(
@@ -47,7 +46,7 @@ def train_tokenizer(
         text_field=text_field,
         strict=strict,
         overwrite=overwrite,
-        progress=Progress(quiet=quiet),
+        progress=show_progress(quiet=quiet),
     )
     if json:
         print_json({"out": printable(out), **result})

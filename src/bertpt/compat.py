@@ -22,7 +22,7 @@ def require_same_tokenizer(folder: Path, data: "Dataset") -> None:
     if model_print != data_print:
         raise MismatchError(
             f"{folder} has tokenizer {model_print[:12]}, {data.name} was built with "
-            f"{data_print[:12]}; build the data with --tokenizer {folder}"
+            f"{data_print[:12]}; build the data with `tokenizer` {folder}"
         )
 
 
@@ -43,7 +43,7 @@ def require_sequences(
     shape: BertConfig,
     data: "Dataset",
     *,
-    more_positions: str = "pretrain --init-from and --extend-positions",
+    more_positions: str = "pretrain `init_from` and `extend_positions`",
 ) -> None:
     """Checks that a model can read sequences as long as the data's, and both their segments.
 
@@ -60,7 +60,7 @@ def require_sequences(
         raise MismatchError(
             f"{data.name} has sequences of {seq_len} tokens, but the model has {positions} "
             f"positions; give it more with {more_positions}, or build the data with "
-            f"--seq-len {positions}"
+            f"`seq_len` {positions}"
         )
     if shape.type_vocab_size < 2 and data.settings.objective != "mlm":
         raise MismatchError(

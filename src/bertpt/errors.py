@@ -1,29 +1,33 @@
-"""The errors that a user can mend: the command line prints one line and exits with the status."""
+"""Errors that a user can fix: the command line prints one line and exits with `exit_code`.
+
+A message names parameters of the library in backticks, such as `batch_size`; the command line shows
+them as its options, such as --batch-size.
+"""
 
 
 class BertptError(ValueError):
-    """Something a user can mend. The message names the value that is wrong and the way out."""
+    """Something a user can fix. The message names the wrong value and says what to do."""
 
     exit_code = 1
 
 
 class InputError(BertptError):
-    """A text, a vocabulary or a file that cannot be used as it is."""
+    """A text, vocabulary or file cannot be used as it is."""
 
 
 class MismatchError(BertptError):
-    """Two artifacts that do not belong together; the message names both values."""
+    """Two artifacts do not belong together; the message names both values."""
 
 
 class OutputError(BertptError):
-    """A place that cannot be written to."""
+    """An output cannot be written."""
 
 
 class SettingError(BertptError):
-    """A setting that is out of range or contradicts another; named as in bertpt.config."""
+    """A setting is out of range or contradicts another; `setting` is its name in bertpt.config."""
 
     exit_code = 2
 
     def __init__(self, setting: str, problem: str) -> None:
         self.setting = setting
-        super().__init__(f"--{setting.replace('_', '-')} {problem}")
+        super().__init__(f"`{setting}` {problem}")

@@ -230,9 +230,9 @@ def refuse_existing(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bo
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not is_ours(path):
-        raise OutputError(f"{path} exists, and was not made by this command; give another --out")
+        raise OutputError(f"{path} exists, and was not made by this command; give another `out`")
     if not overwrite:
-        raise OutputError(f"{path} exists; give another --out, or --overwrite to replace it")
+        raise OutputError(f"{path} exists; give another `out`, or `overwrite` to replace it")
 
 
 def size(folder: Path) -> int:

@@ -63,17 +63,21 @@ class Progress:
     """Where a stage tells how far it is. All of it goes to standard error.
 
     Args:
-        quiet: say nothing at all. The default, so that library calls are silent.
+        quiet: print nothing. The default, so library calls are silent.
+        rewrite: applied to each message before it is printed; the command line turns parameter
+            names into options with it.
     """
 
-    def __init__(self, *, quiet: bool = True) -> None:
+    def __init__(self, *, quiet: bool = True, rewrite: Callable[[str], str] = str) -> None:
         self.quiet = quiet
+        self._rewrite = rewrite
         _PlainLines.told_at = time.monotonic()
 
     def log(self, message: str) -> None:
         """Prints one line, above a bar that is being drawn."""
         if self.quiet:
             return
+        message = self._rewrite(message)
         if sys.stderr.isatty():
             tqdm.write(message, file=_STDERR)
         else:

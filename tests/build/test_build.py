@@ -405,7 +405,7 @@ def test_a_part_without_documents_says_how_to_mend_it(make):
 
 
 def test_a_part_needs_a_tokenizer_before_anything_is_read(tmp_path):
-    with pytest.raises(SettingError, match=r"^--shard 1/2 needs --tokenizer, "):
+    with pytest.raises(SettingError, match=r"^`shard` 1/2 needs `tokenizer`, "):
         build_data(
             ["missing.txt"], tmp_path / "out", tokenizer_path=None, config=BuildConfig(shard="1/2")
         )

@@ -436,7 +436,7 @@ def _read(path):
 
 def _manifest_of(run_folder):
     """The manifest of the data that a run was trained on."""
-    return _read(Path(_read(run_folder / "config.json")["data"]["path"]) / "manifest.json")
+    return _read(Path(_read(run_folder / "config.json")["data"]["paths"][0]) / "manifest.json")
 
 
 def test_resuming_on_other_data_is_refused_and_both_are_named(run, trained, corpus, tmp_path):

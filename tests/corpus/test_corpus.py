@@ -105,7 +105,7 @@ def test_strict_names_the_first_line_that_is_not_clean(tmp_path, bad, problem):
     with pytest.raises(InputError) as error:
         read(tmp_path, b"a b\n\n" + bad + b"\n\xff\0\n", strict=True)
     assert str(error.value) == (
-        f"{tmp_path / 'text.txt'}: line 3 {problem}; mend it, or leave --strict out"
+        f"{tmp_path / 'text.txt'}: line 3 {problem}; mend it, or leave `strict` out"
     )
 
 
@@ -212,7 +212,7 @@ def test_what_is_no_text_is_refused_by_its_content(tmp_path, content, kind):
 
 @pytest.mark.parametrize("language", ["english", "", "EN", "e"])
 def test_a_language_that_is_no_code_is_refused(tmp_path, language):
-    with pytest.raises(SettingError, match=f"--language {language}"):
+    with pytest.raises(SettingError, match=f"`language` {language}"):
         read(tmp_path, "a", language=language)
 
 

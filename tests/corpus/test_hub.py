@@ -120,7 +120,7 @@ def test_what_is_missing_is_named_and_so_is_what_is_there(tmp_path):
         "hf:./books:test has no split 'test', only 'train', 'validation'"
     )
     assert refusal("hf:./books", text_field="body") == (
-        "hf:./books has no field 'body', only 'id', 'text'; give one by --text-field"
+        "hf:./books has no field 'body', only 'id', 'text'; give one by `text_field`"
     )
     assert refusal("hf:./books", text_field="id") == (
         "hf:./books: row 1 holds no text in 'id' but 3"
@@ -143,7 +143,7 @@ def test_a_damaged_file_of_a_data_set_is_one_line(books):
 def test_strict_names_the_row(books):
     (books / "train.jsonl").write_text('{"text": "a"}\n{"text": "b \\u0000"}\n')
     assert refusal("hf:./books", strict=True) == (
-        "hf:./books: row 2 holds NUL characters; mend it, or leave --strict out"
+        "hf:./books: row 2 holds NUL characters; mend it, or leave `strict` out"
     )
 
 

@@ -195,7 +195,7 @@ def test_the_field_is_the_one_that_is_asked_for(tmp_path):
 
 
 def test_a_field_without_a_name_is_refused(tmp_path):
-    with pytest.raises(SettingError, match="--text-field ''"):
+    with pytest.raises(SettingError, match="`text_field` ''"):
         read(tmp_path / "a.jsonl", b"", text_field="")
 
 
@@ -233,7 +233,7 @@ JSONL_FAULTS = {
     b'["text"]': ": line 2 is no JSON object: '[\"text\"]'",
     b"[" * 100_000: ": line 2 is no JSON object: '[[[[[[[[[[[[...[[[[[[[[[[[[['",
     b'{"body": 1, "a\\nb": 2}': (
-        ": line 2 has no field 'text', only 'body', 'a\\nb'; give one by --text-field"
+        ": line 2 has no field 'text', only 'body', 'a\\nb'; give one by `text_field`"
     ),
     b"{}": ": line 2 has no field 'text', nor any other",
     b'{"text": 12}': ": line 2 holds no text in 'text' but 12",
@@ -251,7 +251,7 @@ def test_a_faulty_line_of_jsonl_is_named(tmp_path, line, message):
 def test_a_parquet_file_without_such_a_text_column_is_refused(tmp_path):
     path = tmp_path / "a.parquet"
     assert refusal(path, table_bytes({"body": ["a"], "n": [1]})) == (
-        " has no field 'text', only 'body', 'n'; give one by --text-field"
+        " has no field 'text', only 'body', 'n'; give one by `text_field`"
     )
     assert refusal(path, table_bytes({"text": [1]})) == " holds no text in 'text' but int64"
     assert refusal(path, table_bytes({"text": [b"a"]})) == " holds no text in 'text' but binary"
@@ -295,14 +295,14 @@ def test_invalid_utf8_and_nul_in_rows_are_mended_and_counted(tmp_path):
 def test_strict_names_the_first_row_that_is_not_clean(tmp_path, bad, problem):
     content = b'{"text": "a"}\n{"text": null}\n{"text": "' + bad + b'"}\n'
     assert refusal(tmp_path / "a.jsonl", content, strict=True) == (
-        f": line 3 {problem}; mend it, or leave --strict out"
+        f": line 3 {problem}; mend it, or leave `strict` out"
     )
 
 
 def test_strict_names_the_row_of_a_parquet_file(tmp_path):
     content = table_bytes({"text": ["a"] * 200 + ["\0"]})
     assert refusal(tmp_path / "a.parquet", content, strict=True) == (
-        ": row 201 holds NUL characters; mend it, or leave --strict out"
+        ": row 201 holds NUL characters; mend it, or leave `strict` out"
     )
 
 

@@ -157,7 +157,7 @@ def test_folders_of_other_vocabularies_are_refused(build, paths):
     ours, theirs = (Dataset(p).manifest["tokenizer_sha256"][:12] for p in (paths[0], other))
     assert str(error.value) == (
         f"{paths[0]} was built with tokenizer {ours}, {other} with {theirs}; build both with the "
-        f"same --tokenizer, such as {paths[0]}/tokenizer"
+        f"same `tokenizer`, such as {paths[0]}/tokenizer"
     )
 
 

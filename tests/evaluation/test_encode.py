@@ -354,14 +354,14 @@ def test_the_pooler_of_a_model_without_one_is_refused(folders, kind):
 
 
 def test_a_layer_that_the_model_lacks_is_refused(folders):
-    with pytest.raises(SettingError, match=f"--layer {LAYERS + 1} .* {LAYERS} ") as caught:
+    with pytest.raises(SettingError, match=f"`layer` {LAYERS + 1} .* {LAYERS} ") as caught:
         encoder_of(folders["bertpt"], layer=LAYERS + 1)
     assert caught.value.setting == "layer"
 
 
 @pytest.mark.parametrize("layer", [0, LAYERS])
 def test_the_pooler_of_a_layer_is_refused(layer):
-    with pytest.raises(SettingError, match=r"--layer .*pooler"):
+    with pytest.raises(SettingError, match=r"`layer` .*pooler"):
         EncodeConfig(pooling="pooler", layer=layer)
 
 

@@ -377,7 +377,7 @@ def test_a_word_that_becomes_several_masks_is_filled_jointly(filler):
 
 @pytest.mark.parametrize("word", ["zebra", "cat zebra", "", "  ", "Σ"])
 def test_a_word_that_is_not_in_the_vocabulary_is_refused(filler, word):
-    with pytest.raises(SettingError, match=r"--mask-word .* is not in the vocabulary") as caught:
+    with pytest.raises(SettingError, match=r"`mask_word` .* is not in the vocabulary") as caught:
         filler.fill("the cat sees a zebra", mask_word=word)
     assert caught.value.setting == "mask_word"
     str(caught.value).encode("utf-8")

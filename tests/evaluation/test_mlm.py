@@ -266,7 +266,7 @@ def test_another_tokenizer_is_refused_by_both_fingerprints(data, model_folder, t
         eval_mlm(tmp_path, data.paths[0], config=EvalConfig())
     assert swapped.fingerprint[:12] in str(caught.value)
     assert data.tokenizer.fingerprint[:12] in str(caught.value)
-    assert "--tokenizer" in str(caught.value)
+    assert "`tokenizer`" in str(caught.value)
 
 
 def test_data_longer_than_the_models_positions_is_refused_with_both_numbers(data, tmp_path):
@@ -278,7 +278,7 @@ def test_data_longer_than_the_models_positions_is_refused_with_both_numbers(data
 
 def test_an_empty_split_is_refused(model_folder, build_tiny, tmp_path):
     empty = build_tiny(tmp_path / "data", valid_fraction=0.0)
-    with pytest.raises(InputError, match="no valid examples; try --split train"):
+    with pytest.raises(InputError, match="no valid examples; try `split` train"):
         eval_mlm(model_folder, empty, config=EvalConfig())
 
 

@@ -210,7 +210,7 @@ def test_a_file_that_stands_there_is_refused(tmp_path, refused, suffix):
     before = path.read_bytes()
     message = refused(path, OutputError)
     assert str(path) in message
-    assert "--overwrite" in message
+    assert "`overwrite`" in message
     assert path.read_bytes() == before
 
 
@@ -285,7 +285,7 @@ def test_a_file_on_the_way_is_named(tmp_path, refused):
 @pytest.mark.parametrize("name", ["v.txt", "v", "v.npz", "v.npy.gz", ".npy", "v.pt"])
 def test_another_ending_is_refused(tmp_path, refused, name):
     message = refused(tmp_path / name, SettingError)
-    assert "--out" in message
+    assert "`out`" in message
     assert name in message
     assert list(tmp_path.iterdir()) == []
 

@@ -70,7 +70,7 @@ def test_the_vocabulary_is_never_larger_than_asked():
 
 def test_a_vocabulary_smaller_than_the_alphabet_is_refused_with_what_it_needs():
     # 5 special tokens, a b c d e f, ##b ##d ##f
-    with pytest.raises(SettingError, match=r"--vocab-size 13 is too small.* need 14"):
+    with pytest.raises(SettingError, match=r"`vocab_size` 13 is too small.* need 14"):
         learn(["ab cd ef"], TokenizerConfig(vocab_size=13))
     assert len(learn(["ab cd ef"], TokenizerConfig(vocab_size=14)).vocab) == 14
 

@@ -283,11 +283,11 @@ def test_nothing_is_told_of_a_length_that_stays(data, stopped_run):
 
 def test_a_resumed_run_may_not_change_what_decides_the_weights(run):
     out = run(steps=1, batch_size=4)
-    with pytest.raises(SettingError, match=r"--schedule wsd is not .* linear; leave it out, or"):
+    with pytest.raises(SettingError, match=r"`schedule` wsd is not .* linear; leave it out, or"):
         resumed_config(out, {"schedule": "wsd"})
-    with pytest.raises(SettingError, match=r"--batch-size 8 is not .* 4; leave it out, or"):
+    with pytest.raises(SettingError, match=r"`batch_size` 8 is not .* 4; leave it out, or"):
         resumed_config(out, {"batch_size": 8})
-    with pytest.raises(SettingError, match=r"--seed 3 is not .* 0; leave it out, or"):
+    with pytest.raises(SettingError, match=r"`seed` 3 is not .* 0; leave it out, or"):
         resumed_config(out, {"seed": 3})
     assert resumed_config(out, {"batch_size": 4, "seed": 0}).batch_size == 4
 
@@ -441,7 +441,7 @@ def test_the_first_step_of_google_changes_nothing(run, data):
 
 def test_warm_up_and_decay_must_fit_into_the_steps_of_the_epochs(data, tmp_path):
     config = dataclasses.replace(CONFIG, steps=None, epochs=1, schedule="wsd", warmup=6, decay=6)
-    with pytest.raises(SettingError, match=r"--decay 6 and --warmup 6 .* --epochs 1 \(\d+ steps\)"):
+    with pytest.raises(SettingError, match=r"`decay` 6 and `warmup` 6 .* `epochs` 1 \(\d+ steps\)"):
         pretrain(data, tmp_path / "run", config=config)
 
 
@@ -590,7 +590,7 @@ def test_the_message_names_the_step_its_rows_and_the_way_out(data, tmp_path, mon
     with pytest.raises(
         BertptError,
         match=rf"^step 3: loss nan, gradient norm nan; .*\(rows {rows} of train/\)\. Go on from "
-        r"the last checkpoint with --resume and --skip-bad-batches 1, or .* lower --learning-rate$",
+        r"the last checkpoint with `resume` and `skip_bad_batches` 1, or .* lower `learning_rate`$",
     ):
         pretrain(data, tmp_path / "run", config=CONFIG)
 
@@ -624,7 +624,7 @@ def test_skipped_steps_push_out_no_checkpoint_of_steps_that_were_taken(data, tmp
     config = dataclasses.replace(CONFIG, skip_bad_batches=2, steps=9, save_every=1, keep_last=2)
     BadLosses(monkeypatch, 3, 4, 5)
     with pytest.raises(
-        BertptError, match=r"^step 5: .*, 3 in a row, so the weights are at fault .* --init-from"
+        BertptError, match=r"^step 5: .*, 3 in a row, so the weights are at fault .* `init_from`"
     ):
         pretrain(data, tmp_path / "run", config=config)
     saved = [path.name for path in RunFolder(tmp_path / "run").checkpoints.paths()]
@@ -650,9 +650,9 @@ def test_skipped_steps_are_counted_over_the_whole_run(data, tmp_path, monkeypatc
     config = dataclasses.replace(CONFIG, skip_bad_batches=1, save_every=3, steps=6)
     BadLosses(monkeypatch, 2, 5)
     out = tmp_path / "run"
-    with pytest.raises(BertptError, match=r"^step 5: .* --skip-bad-batches 2,"):
+    with pytest.raises(BertptError, match=r"^step 5: .* `skip_bad_batches` 2,"):
         pretrain(data, out, config=config)
-    with pytest.raises(BertptError, match=r"^step 5: .* --skip-bad-batches 2,"):
+    with pytest.raises(BertptError, match=r"^step 5: .* `skip_bad_batches` 2,"):
         pretrain(data, out, config=resumed_config(out, {}), resume=True)
     pretrain(data, out, config=resumed_config(out, {"skip_bad_batches": 2}), resume=True)
     assert RunFolder(out).checkpoints.newest().path.name == "step-6"
@@ -679,7 +679,7 @@ def test_data_longer_than_the_models_positions_is_refused_with_both_numbers(data
 
 def test_a_run_that_exists_is_replaced_on_request_only(run, data, tmp_path):
     out = run(steps=2)
-    with pytest.raises(OutputError, match="--overwrite"):
+    with pytest.raises(OutputError, match="`overwrite`"):
         pretrain(data, out, config=CONFIG)
     assert len(metrics(out)) == 2
     pretrain(data, out, config=dataclasses.replace(CONFIG, steps=3), overwrite=True)

@@ -89,7 +89,7 @@ def require_shared_tokenizer(config: BuildConfig, tokenizer_path: Path | None) -
     if config.shard is not None and not tokenizer_path:
         raise SettingError(
             "shard",
-            f"{config.shard} needs --tokenizer, or each part would learn a vocabulary of its own; "
+            f"{config.shard} needs `tokenizer`, or each part would learn a vocabulary of its own; "
             "make one with bertpt train-tokenizer",
         )
 
@@ -270,7 +270,7 @@ def _require_documents(num_documents: int, corpus: Corpus, objective: str) -> No
         raise InputError(
             f"{corpus.name}: {sampled}one document only{where}, and a random next sentence needs "
             f"another one; {fewer}separate documents by blank lines, give more files, or take "
-            "--objective sop or mlm"
+            "`objective` sop or mlm"
         )
 
 

@@ -219,7 +219,7 @@ def find_warnings(
     if single := counts["single_sentence_documents"]:
         is_nsp = config.objective == "nsp"
         effect = " and give random pairs only" if is_nsp else ""
-        offer = " If they are that short, take --objective mlm" if is_nsp else ""
+        offer = " If they are that short, take `objective` mlm" if is_nsp else ""
         found.append(
             f"{single} of {num_documents} documents have one sentence{effect}; is there a blank "
             f"line after every line?{offer}"
@@ -303,7 +303,7 @@ def _cap_binds(counts: dict[str, Any], config: BuildConfig) -> str | None:
         return None
     rate = counts["masked_tokens"]["train"] / counts["example_tokens"]["train"]
     return (
-        f"--max-predictions-per-seq {config.max_predictions_per_seq} binds in "
+        f"`max_predictions_per_seq` {config.max_predictions_per_seq} binds in "
         f"{capped / num_examples:.1%} of the examples: {rate:.1%} of the tokens are predicted, not "
         f"{config.masked_lm_prob:.1%}; {round(config.seq_len * config.masked_lm_prob)} would not"
     )

@@ -101,7 +101,7 @@ class Workers:
         except BrokenProcessPool as broken:
             time.sleep(SECONDS_FOR_SIGNAL)
             raise BertptError(
-                "a worker process died, perhaps because memory ran out; try fewer --workers"
+                "a worker process died, perhaps because memory ran out; try fewer `workers`"
             ) from broken
 
     def _give(

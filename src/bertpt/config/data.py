@@ -40,7 +40,7 @@ class TokenizerConfig(Settings):
     lowercase: bool = setting(default=True, help="Lower-case the text.")
     strip_accents: bool | None = setting(
         None,
-        "Strip accents: é becomes e; wrong for Hindi, Thai or Korean (default: as --lowercase).",
+        "Strip accents: é becomes e; wrong for Hindi, Thai or Korean (default: as `lowercase`).",
     )
     min_frequency: int = setting(
         2, "Merge no characters into a word piece that is seen less often than this.", at_least=1
@@ -113,7 +113,7 @@ class BuildConfig(Settings):
     shard: str | None = setting(
         None,
         "Build part I of N: of the files that INPUT stands for every N-th, from the I-th on; or, "
-        "where they are fewer than N, every N-th document. Needs --tokenizer.",
+        "where they are fewer than N, every N-th document. Needs `tokenizer`.",
         metavar="I/N",
     )
     seed: int = setting(0, "Seed of every random draw.", at_least=0)
@@ -122,10 +122,10 @@ class BuildConfig(Settings):
         super().__post_init__()
         parse_shard(self.shard)
         if self.span and self.pairing == "google":
-            raise SettingError("span", "and --pairing google exclude each other: Google has none")
+            raise SettingError("span", "and `pairing` google exclude each other: Google has none")
         if self.objective != "nsp" and self.pairing == "google":
             raise SettingError(
-                "objective", f"{self.objective} and --pairing google exclude each other"
+                "objective", f"{self.objective} and `pairing` google exclude each other"
             )
 
     def of_part(self, what: str) -> str:

@@ -57,7 +57,7 @@ class EncodeConfig(Settings):
         super().__post_init__()
         if self.pooling == "pooler" and self.layer is not None:
             raise SettingError(
-                "layer", "and --pooling pooler exclude each other: the pooler reads the last layer"
+                "layer", "and `pooling` pooler exclude each other: the pooler reads the last layer"
             )
 
 

@@ -61,6 +61,6 @@ class BertConfig(Settings):
         if self.hidden_size % self.num_attention_heads:
             raise SettingError(
                 "num_attention_heads",
-                f"{self.num_attention_heads} does not divide --hidden-size {self.hidden_size}; "
+                f"{self.num_attention_heads} does not divide `hidden_size` {self.hidden_size}; "
                 "choose a divisor, for example hidden size / 64",
             )

@@ -8,7 +8,7 @@ from bertpt.config.fields import DEVICES, PRECISIONS, Settings, setting
 from bertpt.config.model import MODEL_SIZES, POOLER_HELP, BertConfig
 from bertpt.errors import SettingError
 
-# What --recipe stands for; any of these can be given on its own as well. "fast" is for budgets of
+# What `recipe` stands for; any of these can be given on its own as well. "fast" is for budgets of
 # minutes to days; "published" is Devlin et al. (2019), appendix A.2, made for a million steps.
 RECIPES: dict[str, dict[str, Any]] = {
     "fast": {
@@ -35,7 +35,7 @@ RATES_WITH_INIT_FROM = {"learning_rate": 1e-4, "muon_learning_rate": 2e-3}
 DEFAULT_EPOCHS = 10
 DEFAULT_DECAY = 0.2
 DEFAULT_SHAPE = {"model": "mini", "max_position_embeddings": 512, "pooler": "cls"}
-# What the model of --init-from decides.
+# What the model of `init_from` decides.
 SHAPE = (
     *("model", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
     *("max_position_embeddings", "pooler", "init"),
@@ -89,7 +89,7 @@ class PretrainConfig(Settings):
     )
     extend_positions: bool = setting(
         default=False,
-        help="Where DATA's sequences are longer than the model of --init-from reads, repeat its "
+        help="Where DATA's sequences are longer than the model of `init_from` reads, repeat its "
         "position embeddings.",
     )
     recipe: str = setting(
@@ -111,11 +111,11 @@ class PretrainConfig(Settings):
         None,
         "Peak learning rate of AdamW"
         + _by_recipe("learning_rate").removesuffix(")")
-        + "; with --init-from 0.0001).",
+        + "; with `init_from` 0.0001).",
         above=0,
     )
     muon_learning_rate: float | None = setting(
-        None, "Peak learning rate of Muon (default: 0.02; with --init-from 0.002).", above=0
+        None, "Peak learning rate of Muon (default: 0.02; with `init_from` 0.002).", above=0
     )
     warmup: float | None = setting(
         None,
@@ -128,13 +128,13 @@ class PretrainConfig(Settings):
         "linear",
         "The learning rate after the warm-up: linear (falls to 0), cosine (half a cosine down to "
         "0), constant (the peak), wsd (warm-up, stable, decay: the peak, then down to 0 over "
-        "--decay, by 1 - sqrt), or google (google-research/bert's with its faults: rate 0 in the "
+        "`decay`, by 1 - sqrt), or google (google-research/bert's with its faults: rate 0 in the "
         "first step, and a drop where the warm-up ends, for it falls from the first step on).",
         choices=SCHEDULES,
     )
     decay: float | None = setting(
         None,
-        "Decay of --schedule wsd, at the end: below 1 a share of the run, from 1 on a number of "
+        "Decay of `schedule` wsd, at the end: below 1 a share of the run, from 1 on a number of "
         f"steps (default: {DEFAULT_DECAY:g}).",
         at_least=0,
     )
@@ -151,13 +151,13 @@ class PretrainConfig(Settings):
     max_grad_norm: float = setting(1.0, "Gradients are clipped to this norm.", above=0)
     steps: int | None = setting(
         None,
-        "Stop after this many optimizer steps (for more of them on --resume, see there).",
+        "Stop after this many optimizer steps (for more of them on `resume`, see there).",
         at_least=1,
     )
     epochs: int | None = setting(
         None,
         f"Stop after this many passes over the data (default: {DEFAULT_EPOCHS}, where neither "
-        "--steps nor --max-minutes is given).",
+        "`steps` nor `max_minutes` is given).",
         at_least=1,
     )
     max_minutes: float | None = setting(
@@ -221,38 +221,36 @@ class PretrainConfig(Settings):
         super().__post_init__()
         lengths = [name for name in LENGTHS if getattr(self, name) is not None]
         if len(lengths) > 1:
-            raise SettingError(
-                lengths[0], f"and --{lengths[1].replace('_', '-')} exclude each other"
-            )
+            raise SettingError(lengths[0], f"and `{lengths[1]}` exclude each other")
         if not self.init_from and self.init_from is not None:
             raise SettingError("init_from", "'' is no model; give its folder")
         for name in SHAPE if self.init_from else ():
             if getattr(self, name) is not None:
                 raise SettingError(
-                    name, f"and --init-from exclude each other: {self.init_from} decides it"
+                    name, f"and `init_from` exclude each other: {self.init_from} decides it"
                 )
         if self.extend_positions and not self.init_from:
-            raise SettingError("extend_positions", "is for a model given by --init-from")
+            raise SettingError("extend_positions", "is for a model given by `init_from`")
         if self.micro_batch_size and self.micro_batch_size > self.batch_size:
             raise SettingError(
                 "micro_batch_size",
-                f"{self.micro_batch_size} exceeds --batch-size {self.batch_size}",
+                f"{self.micro_batch_size} exceeds `batch_size` {self.batch_size}",
             )
         if self.decay is not None and self.schedule != "wsd":
-            raise SettingError("decay", f"{self.decay:g} is for --schedule wsd")
+            raise SettingError("decay", f"{self.decay:g} is for `schedule` wsd")
         if self.max_minutes and self.schedule == "google":
             raise SettingError(
                 "schedule",
-                "google counts steps, and --max-minutes does not; give --steps or --epochs",
+                "google counts steps, and `max_minutes` does not; give `steps` or `epochs`",
             )
         self.require_room(self.steps)
 
     @property
     def length(self) -> str:
-        """How long the run is, as on the command line."""
+        """The setting that decides how long the run is, and its value, for messages."""
         given = [name for name in LENGTHS if getattr(self, name) is not None]
         name, value = (given[0], getattr(self, given[0])) if given else ("epochs", DEFAULT_EPOCHS)
-        return f"--{name.replace('_', '-')} {value}".removesuffix(".0")
+        return f"`{name}` {value}".removesuffix(".0")
 
     def require_room(self, num_steps: int | None) -> None:
         """Checks that warm-up and decay fit into a run of so many steps, if that is known.
@@ -265,7 +263,7 @@ class PretrainConfig(Settings):
         for name, value in parts.items():
             if self.max_minutes and value >= 1:
                 raise SettingError(
-                    name, f"{value:g} counts steps, and --max-minutes does not; give a share"
+                    name, f"{value:g} counts steps, and `max_minutes` does not; give a share"
                 )
             if num_steps and value > max(1, num_steps):
                 raise SettingError(name, f"{value:g} exceeds {length}")
@@ -274,7 +272,7 @@ class PretrainConfig(Settings):
         if sum(share_of_run(value, num_steps or 1) for value in parts.values()) > 1 + 1e-9:
             raise SettingError(
                 "decay",
-                f"{self.decay:g} and --warmup {self.warmup:g} together exceed {length}",
+                f"{self.decay:g} and `warmup` {self.warmup:g} together exceed {length}",
             )
 
     def resolve(self) -> "PretrainConfig":

@@ -334,7 +334,7 @@ class Corpus:
 
     def _refuse_if_strict(self, problem: str, place: Place) -> None:
         if self.strict and self._is_in_part:
-            raise InputError(f"{_spoken(place)} {problem}; mend it, or leave --strict out")
+            raise InputError(f"{_spoken(place)} {problem}; mend it, or leave `strict` out")
 
 
 def _spoken(place: Place) -> str:

@@ -103,5 +103,5 @@ def require_field(place: str, field: str, fields: list[str]) -> None:
     """Refuses rows that lack a field, and names those that they have."""
     if field not in fields:
         names = ", ".join(map(repr, fields[:20])) + (", ..." if len(fields) > 20 else "")
-        there = f"only {names}; give one by --text-field" if fields else "nor any other"
+        there = f"only {names}; give one by `text_field`" if fields else "nor any other"
         raise InputError(f"{place} has no field {field!r}, {there}")

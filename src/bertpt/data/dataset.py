@@ -251,7 +251,7 @@ def _require_compatible(folders: Sequence[_Folder]) -> None:
         if mine != theirs:
             raise MismatchError(
                 f"{first.path} was built with tokenizer {mine[:12]}, {other.path} with "
-                f"{theirs[:12]}; build both with the same --tokenizer, such as "
+                f"{theirs[:12]}; build both with the same `tokenizer`, such as "
                 f"{first.path / 'tokenizer'}"
             )
         for name in MUST_AGREE:

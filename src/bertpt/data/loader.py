@@ -51,7 +51,7 @@ def load(
             raise
         raise BertptError(
             "a process that prepares examples died, perhaps because memory ran out; the last "
-            "checkpoint is good, and --loader-workers 0 does without"
+            "checkpoint is good, and `loader_workers` 0 does without"
         ) from error
     finally:
         try:

@@ -51,7 +51,7 @@ def eval_mlm(
     folder, data = find_model(model_path), Dataset(data_path)
     examples = data.examples(config.split)
     if not len(examples):
-        raise InputError(f"{data.name} holds no {config.split} examples; try --split train")
+        raise InputError(f"{data.name} holds no {config.split} examples; try `split` train")
     require_same_tokenizer(folder, data)
     where = choose_device(config.device)
     model, account = load_model(BertForPreTraining, folder)

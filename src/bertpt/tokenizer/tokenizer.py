@@ -152,7 +152,7 @@ def load(path: Path, cleaning: TokenizerConfig | None = None) -> Tokenizer:
     if path.suffix == ".json":
         if cleaning is not None:
             raise SettingError(
-                "lowercase", f"and --strip-accents are for a vocab.txt; {path} says itself"
+                "lowercase", f"and `strip_accents` are for a vocab.txt; {path} says itself"
             )
         return Tokenizer(_read_tokenizer_json(path))
     config = path.with_name("tokenizer_config.json")

@@ -211,7 +211,7 @@ def _alphabet(words: Counter[str], config: TokenizerConfig) -> list[str]:
         raise SettingError(
             "vocab_size",
             f"{config.vocab_size} is too small: the special tokens and the characters of this text "
-            f"need {needed}; raise it, or keep fewer characters with --limit-alphabet",
+            f"need {needed}; raise it, or keep fewer characters with `limit_alphabet`",
         )
     return pieces
 

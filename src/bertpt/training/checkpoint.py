@@ -77,8 +77,8 @@ class Checkpoints:
                 tell(line)
             return Checkpoint(path, state)
         if newest:
-            raise InputError(f"{newest}; no other checkpoint is whole, so start with --overwrite")
-        raise InputError(f"{self._run} holds no checkpoint yet; start again with --overwrite")
+            raise InputError(f"{newest}; no other checkpoint is whole, so start with `overwrite`")
+        raise InputError(f"{self._run} holds no checkpoint yet; start again with `overwrite`")
 
     def make_place(self, step: int) -> Path:
         """The folder for the checkpoint of a step; what stands there and is not ours is renamed."""

@@ -231,7 +231,7 @@ def join(config: PretrainConfig) -> Iterator[Ranks]:
     except (RuntimeError, ValueError) as error:
         raise BertptError(
             f"rank {place.rank} of {place.num_ranks} did not meet the others at {place.address}, "
-            f"port {place.port} (--distributed-timeout-minutes {minutes:g}): {_gist(error)}"
+            f"port {place.port} (`distributed_timeout_minutes` {minutes:g}): {_gist(error)}"
         ) from error
     ranks = JoinedRanks(place, device, config.sharding)
     try:

@@ -10,7 +10,7 @@ from bertpt.model.sharded import own_part
 from bertpt.training.distributed import Ranks
 
 START_AGAIN = (
-    "start again with a lower --learning-rate, from a checkpoint with --init-from if you like"
+    "start again with a lower `learning_rate`, from a checkpoint with `init_from` if you like"
 )
 
 
@@ -49,8 +49,8 @@ class BadSteps:
                 f"batches; {START_AGAIN}"
             )
         raise BertptError(
-            f"{problem}. Go on from the last checkpoint with --resume and --skip-bad-batches "
-            f"{self.num}, or start again with a lower --learning-rate"
+            f"{problem}. Go on from the last checkpoint with `resume` and `skip_bad_batches` "
+            f"{self.num}, or start again with a lower `learning_rate`"
         )
 
 
@@ -67,7 +67,7 @@ def require_finite_weights(model: BertForPreTraining, *, step: int, ranks: Ranks
     if ranks.any(bad is not None):
         raise BertptError(
             f"step {step}: {bad or 'a weight'} is no longer finite, so nothing was saved; try a "
-            "lower --learning-rate"
+            "lower `learning_rate`"
         )
 
 

@@ -52,7 +52,7 @@ class Record:
         if not is_run_folder(self._run):
             if (self._run / "checkpoints").is_dir():
                 self.read()
-            raise InputError(f"no run to resume in {self._run}; start one without --resume")
+            raise InputError(f"no run to resume in {self._run}; start one without `resume`")
 
     def read(self) -> dict[str, Any]:
         """All of it.

@@ -25,7 +25,7 @@ UNTRAINED_TOLERANCE = 0.5  # nats that the untrained loss may be off
 
 
 def first_shape(config: PretrainConfig, data: Dataset) -> BertConfig:
-    """The shape of a new model, or that of --init-from with this run's dropout.
+    """The shape of a new model, or that of `init_from` with this run's dropout.
 
     Args:
         config: resolved settings.
@@ -58,9 +58,9 @@ def first_shape(config: PretrainConfig, data: Dataset) -> BertConfig:
     require_sequences(
         shape,
         data,
-        more_positions=f"--max-position-embeddings {data.settings.seq_len}"
+        more_positions=f"`max_position_embeddings` {data.settings.seq_len}"
         if config.init_from is None
-        else "--extend-positions",
+        else "`extend_positions`",
     )
     return shape
 
@@ -68,7 +68,7 @@ def first_shape(config: PretrainConfig, data: Dataset) -> BertConfig:
 def set_first_weights(
     model: BertForPreTraining, config: PretrainConfig, progress: Progress
 ) -> None:
-    """Gives a model its first weights: drawn by the seed alone, or those of --init-from.
+    """Gives a model its first weights: drawn by the seed alone, or those of `init_from`.
 
     Args:
         model: of `first_shape`.

@@ -264,7 +264,7 @@ class Trainer:
         self._finish_save()
         self.progress.log(
             f"{signals.stop.name}: step {self.budget.step} is saved in {self.run.path}; go on with "
-            "--resume"
+            "`resume`"
         )
         signals.obey()
 

@@ -49,7 +49,7 @@ def verify_resume(
         raise SettingError("verify_resume", f"{num_steps} must be at least 2")
     if config.max_minutes:
         raise SettingError(
-            "verify_resume", "and --max-minutes exclude each other: no two runs have the same clock"
+            "verify_resume", "and `max_minutes` exclude each other: no two runs have the same clock"
         )
     halfway = num_steps // 2
     config = dataclasses.replace(config, log_every=1, eval_every=0, save_every=0)
