@@ -186,7 +186,7 @@ def test_where_no_checkpoint_is_whole_the_error_is_about_the_newest(data, out):
         resume(data, out)
     assert str(caught.value) == (
         f"{step(out, 5) / 'config.json'} is missing; no other checkpoint is whole, so start with "
-        "--overwrite"
+        "`overwrite`"
     )
     assert content(out) == before
 

@@ -20,7 +20,7 @@ from bertpt.errors import BertptError, InputError, MismatchError, OutputError, S
 from bertpt.model.bert import BertForPreTraining
 from bertpt.progress import Progress
 from bertpt.training import trainer
-from bertpt.training.optimizer import Float32Muon
+from bertpt.training.optimizer import Muon
 from bertpt.training.record import resumed_config
 from bertpt.training.run import RunFolder
 from bertpt.training.setup import set_first_weights
@@ -238,8 +238,8 @@ def test_a_finished_run_goes_on_when_given_more_steps(run, data):
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("linear", r"--steps 8 instead of --steps 4: .* is 0\.000833, not 0\.0005$"),
-        ("constant", r"--steps 8 instead of --steps 4: .* is 0\.001, not 0\.001$"),
+        ("linear", r"`steps` 8 instead of `steps` 4: .* is 0\.000833, not 0\.0005$"),
+        ("constant", r"`steps` 8 instead of `steps` 4: .* is 0\.001, not 0\.001$"),
     ],
 )
 def test_another_length_and_what_it_makes_of_the_learning_rate_is_told(
@@ -390,7 +390,7 @@ def test_what_pretrain_returns_is_the_last_line_of_the_metrics(data, tmp_path):
 def test_the_learning_rate_that_is_logged_is_the_one_applied(run, monkeypatch, optimizer):
     applied = {"learning_rate": [], "muon_learning_rate": []}
     kinds = {torch.optim.AdamW: "learning_rate"}
-    kinds.update(dict.fromkeys((torch.optim.Muon, Float32Muon), "muon_learning_rate"))
+    kinds.update({Muon: "muon_learning_rate"})
 
     def noting(kind, step):
         def noted(self, *arguments):

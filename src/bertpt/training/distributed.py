@@ -80,6 +80,13 @@ class Ranks:
 
     # --------------------------------------------------------------------------------- the model
 
+    def evaluation_precision(self, precision: torch.dtype) -> torch.dtype:  # noqa: ARG002
+        """Return the format that held-out examples are evaluated in, given that of training.
+
+        It is float32, as in eval-mlm, so that both report the same figures for the same weights.
+        """
+        return torch.float32
+
     def place(
         self, model: BertForPreTraining, device: torch.device, precision: torch.dtype
     ) -> BertForPreTraining:
@@ -132,6 +139,12 @@ class JoinedRanks(Ranks):
         dist.all_reduce(sums)
         kinds = [type(number) for number in numbers]  # a count stays one
         return [kind(total) for kind, total in zip(kinds, sums.tolist(), strict=True)]
+
+    def evaluation_precision(self, precision: torch.dtype) -> torch.dtype:
+        # Layers that are gathered in bfloat16 cannot be multiplied in float32.
+        if self._sharding == "full":
+            return _dtype_of_layers(self._device, precision)
+        return torch.float32
 
     def place(
         self, model: BertForPreTraining, device: torch.device, precision: torch.dtype

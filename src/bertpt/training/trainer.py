@@ -119,7 +119,7 @@ class Trainer:
         shape = read_config(self.checkpoint.path) if self.checkpoint else first_shape(config, data)
         self.model = ranks.place(BertForPreTraining(shape), self.device, self.precision)
         self.replica: nn.Module = self.model  # what a step calls
-        self.optimizers = make_optimizers(self.model, config)
+        self.optimizers = make_optimizers(self.model, config, self.precision)
         self.budget = make_budget(config, self.training.steps_per_epoch, ranks.broadcast)
         config.require_room(self.budget.num_steps)
         self.schedule = make_schedule(config, self.budget.num_steps)
@@ -338,7 +338,7 @@ class Trainer:
             self.model,
             batches,
             mask_id=self.data.tokenizer.mask_id,
-            precision=self.precision,
+            precision=self.ranks.evaluation_precision(self.precision),
             add_up=self.ranks.sum,
         )
         if signals is not None and signals.stop:
