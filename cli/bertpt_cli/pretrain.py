@@ -80,10 +80,10 @@ def pretrain(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
     with while_importing():
-        from bertpt.training import trainer
+        from bertpt.training import pretrain as stage
         from bertpt.training.distributed import join
         from bertpt.training.launcher import find_place
-        from bertpt.training.record import resumed_config
+        from bertpt.training.run_folder import resumed_config
 
     has_others = find_place(os.environ) is not None
     if resume and overwrite:
@@ -100,7 +100,7 @@ def pretrain(
     config = config if not resume else resumed_config(out, given(context, PretrainConfig))
     with ending_without_farewell(if_so=has_others):
         with join(config) as ranks, while_training():
-            result = trainer.pretrain(
+            result = stage.pretrain(
                 data,
                 out,
                 config=config,

@@ -18,7 +18,8 @@ from bertpt.data.dataset import Dataset
 from bertpt.errors import InputError, MismatchError
 from bertpt.evaluation.mlm import eval_mlm
 from bertpt.tokenizer.train import train_tokenizer
-from bertpt.training.trainer import Trainer, pretrain
+from bertpt.training.pretrain import pretrain
+from bertpt.training.trainer import Trainer
 
 CONFIG = PretrainConfig(
     hidden_size=12,
@@ -167,8 +168,8 @@ def test_resuming_on_other_folders_or_in_another_order_is_refused(out, parts):
             pretrain(given, out, config=CONFIG, resume=True)
         assert str(error.value) == (
             f"{out} was trained on {', '.join(map(str, parts))} "
-            f"({Dataset(parts).fingerprint[:12]}), and {data.name} is {data.fingerprint[:12]}; "
-            "resume with the same folders in their order, or start another run"
+            f"({Dataset(parts).fingerprint[:12]}), but {data.name} is {data.fingerprint[:12]}; "
+            "resume with the same folders in the same order, or start another run"
         )
 
 
