@@ -327,7 +327,7 @@ FAULTY_INPUT = {
         "error: no run to resume in theirs; start one without --resume"
     ),
     "pretrain data --out no-checkpoint --resume": (
-        "error: no-checkpoint holds no checkpoint yet; start again with --overwrite"
+        "error: no-checkpoint has no checkpoint yet; start again with --overwrite"
     ),
     # damage
     "inspect garbled": "error: garbled is not a data folder; make one with bertpt build-data",

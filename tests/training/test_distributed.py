@@ -687,7 +687,7 @@ def test_an_error_of_all_ranks_is_told_once(folder, tmp_path):
     assert [end.status for end in ends] == [1, 1]
     told = [line for end in ends for line in end.err.splitlines() if line.startswith("error")]
     assert len(told) == 1
-    assert told[0].endswith("a lower `learning_rate`")  # by the first rank, then
+    assert told[0].endswith("a lower --learning-rate")  # by the first rank, then
 
 
 @pytest.mark.slow
@@ -709,7 +709,7 @@ def test_a_signal_to_one_rank_saves_and_ends_all_after_the_save(folder, tmp_path
     assert (first.status, second.status) == (143, 143), first.err + second.err
     [checkpoint] = saved
     step = checkpoint.name.removeprefix("step-")
-    assert f"SIGTERM: step {step} is saved in {out}; go on with `resume`" in first.err
+    assert f"SIGTERM: saved step {step} in {out}; continue with --resume" in first.err
     assert second.err == ""
 
 
@@ -723,7 +723,7 @@ def test_who_waits_in_vain_says_so_in_one_line(folder, tmp_path):
     [end] = ends_of([process])
     assert end.status == 1
     assert end.err.startswith("error: rank 0 of 2 did not meet the others at 127.0.0.1, port ")
-    assert "(`distributed_timeout_minutes` 0.02)" in end.err
+    assert "(--distributed-timeout-minutes 0.02)" in end.err
     assert end.err.count("\n") == 1
 
 
@@ -757,7 +757,7 @@ def test_torchrun_ends_with_the_line_of_the_rank_that_failed(folder, tmp_path):
     assert done.status == 0
     assert done.out.count("\n") == 1
     assert failed.status == 1
-    assert len(re.findall("^error: .* exists; give another `out`", failed.err, re.MULTILINE)) == 1
+    assert len(re.findall("^error: .* exists; give another --out", failed.err, re.MULTILINE)) == 1
     assert LOST not in failed.err
 
 

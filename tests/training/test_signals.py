@@ -101,8 +101,9 @@ def assert_same_run(one, other):
         assert all(torch.equal(left[key], right[key]) for key in left), name
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("step", [1, 3, 5])
+@pytest.mark.parametrize(
+    ("number", "step"), [(signal.SIGINT, 1), (signal.SIGTERM, 3), (signal.SIGHUP, 5)]
+)
 def test_the_step_is_finished_and_saved_and_the_run_goes_on_as_if_nothing_were(
     data, tmp_path, send, number, step
 ):
@@ -221,13 +222,18 @@ def test_loader_processes_change_no_bit_also_when_interrupted(data, tmp_path, se
     go(data, tmp_path / "whole")
     send(4, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        go(data, tmp_path / "run", loader_workers=2)
+        go(data, tmp_path / "run", loader_workers=1)
     resume(data, tmp_path / "run")
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
-    "when", [(trainer.console, "training_bar"), (Trainer, "_take_step")], ids=["first", "in a step"]
+    "when",
+    [
+        (trainer.console, "training_bar"),
+        pytest.param((Trainer, "_take_step"), marks=pytest.mark.slow),
+    ],
+    ids=["first", "in a step"],
 )
 def test_signals_to_all_processes_are_for_the_one_that_trains(data, tmp_path, monkeypatch, when):
     """A terminal, systemd and Slurm send them to loader processes, too, even as these start."""
