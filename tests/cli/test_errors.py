@@ -448,7 +448,7 @@ def test_resuming_on_other_data_is_refused_and_both_are_named(run, trained, corp
     started = _read(trained / "config.json")["data"]
     given = hashlib.sha256((other / "manifest.json").read_bytes()).hexdigest()
     assert result.stderr == (
-        f"error: {trained} was trained on {started['paths'][0]} ({started['sha256'][:12]}), but "
+        f"error: {trained} was trained on {started['paths'][0]} ({started['sha256'][:12]}), and "
         f"{other} is {given[:12]}; resume with the same data, or start another run\n"
     )
     assert (result.exit_code, result.stdout) == (1, "")

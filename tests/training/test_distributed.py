@@ -709,7 +709,7 @@ def test_a_signal_to_one_rank_saves_and_ends_all_after_the_save(folder, tmp_path
     assert (first.status, second.status) == (143, 143), first.err + second.err
     [checkpoint] = saved
     step = checkpoint.name.removeprefix("step-")
-    assert f"SIGTERM: saved step {step} in {out}; continue with --resume" in first.err
+    assert f"SIGTERM: step {step} is saved in {out}; continue with --resume" in first.err
     assert second.err == ""
 
 

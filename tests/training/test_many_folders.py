@@ -168,7 +168,7 @@ def test_resuming_on_other_folders_or_in_another_order_is_refused(out, parts):
             pretrain(given, out, config=CONFIG, resume=True)
         assert str(error.value) == (
             f"{out} was trained on {', '.join(map(str, parts))} "
-            f"({Dataset(parts).fingerprint[:12]}), but {data.name} is {data.fingerprint[:12]}; "
+            f"({Dataset(parts).fingerprint[:12]}), and {data.name} is {data.fingerprint[:12]}; "
             "resume with the same folders in the same order, or start another run"
         )
 

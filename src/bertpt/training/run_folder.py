@@ -300,7 +300,7 @@ def require_same_data(path: Path, data: Dataset) -> None:
         paths = started["paths"]
         same = "the same data" if len(paths) == 1 else "the same folders in the same order"
         raise MismatchError(
-            f"{path} was trained on {', '.join(paths)} ({started['sha256'][:12]}), but "
+            f"{path} was trained on {', '.join(paths)} ({started['sha256'][:12]}), and "
             f"{data.name} is {data.fingerprint[:12]}; resume with {same}, or start another run"
         )
 

@@ -247,7 +247,7 @@ class Trainer:
         self._finish_save()
         where = f" in {self.run.path}" if self.run else ""
         self.progress.log(
-            f"{signals.stop.name}: saved step {self.budget.step}{where}; continue with `resume`"
+            f"{signals.stop.name}: step {self.budget.step} is saved{where}; continue with `resume`"
         )
         signals.obey()
 
