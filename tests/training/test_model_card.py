@@ -317,3 +317,21 @@ def test_a_run_that_was_prolonged_tells_of_all_its_steps(run, data):
     assert evaluated_at(card) == 8
     [block] = re.findall(r"^```json\n(.*?)^```", card, re.DOTALL | re.MULTILINE)
     assert json.loads(block) == read_json(path / "config.json")["settings"]
+
+
+@pytest.mark.parametrize(
+    ("objective", "tasks", "figures"),
+    [
+        ("mlm", "on masked-language modelling by bertpt", set()),
+        ("sop", "on masked-language modelling and sentence-order prediction ", {"SOP"}),
+        ("nsp", "on masked-language modelling and next-sentence prediction ", {"NSP"}),
+    ],
+)
+def test_the_card_names_the_objective_that_the_data_was_built_for(
+    run, build_tiny, tmp_path, objective, tasks, figures
+):
+    data = build_tiny(tmp_path / "data", objective=objective)
+    card = " ".join(card_of(run(data, steps=1) / "model").split())
+    assert tasks in card
+    assert {name for name in ("NSP", "SOP") if f"| {name} loss (nats a pair) |" in card} == figures
+    assert ("next-sentence" in card) == (objective == "nsp")

@@ -1,4 +1,4 @@
-"""One job at a time beside training."""
+"""One background job at a time."""
 
 import threading
 from collections.abc import Callable
@@ -7,50 +7,50 @@ _working: set["Background"] = set()
 
 
 def is_working() -> bool:
-    """Whether a job is under way anywhere in this process; signal handlers may ask."""
+    """Return whether any job of this process is running; safe to call in signal handlers."""
     return bool(_working)
 
 
 class Background:
-    """Runs a job in a thread; the next waits for it, and an error waits for the next to ask."""
+    """Run jobs in a thread, one after another. Errors are raised by the next call."""
 
     def __init__(self) -> None:
-        # Not Thread.join, which after a Ctrl-C takes the thread for ended (Python 3.11).
+        # Thread.join believes after a Ctrl-C that the thread has ended (Python 3.11).
         self._is_done = threading.Event()
         self._is_done.set()
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
 
     def start(self, job: Callable[[], object]) -> None:
-        """Waits for the job before, and begins another.
+        """Wait for the previous job, then start another.
 
         Raises:
-            BaseException: what the job before raised.
+            BaseException: whatever the previous job raised.
         """
         self.wait()
-        # A daemon, so that whoever will not wait for a save can leave without it.
+        # A daemon, so the process can quit without waiting for a save.
         self._is_done.clear()
         _working.add(self)
         self._thread = threading.Thread(target=self._run, args=(job,), daemon=True)
         try:
             self._thread.start()
-        except RuntimeError:  # the system has no thread left: it is done here, then
+        except RuntimeError:  # no thread can be started, so run it here
             self._thread = None
             self._run(job)
 
     def wait(self) -> None:
-        """Waits for the job under way, if there is one.
+        """Wait for the job in progress, if there is one.
 
         Raises:
-            BaseException: what it raised.
+            BaseException: whatever it raised.
         """
         self._is_done.wait()
         if self._thread is not None:
-            self._thread.join()  # or the interpreter's end may find it in its last lines, and abort
+            self._thread.join()  # or the interpreter may shut down during its last lines, and abort
         self.check()
 
     def check(self) -> None:
-        """Raises what a job raised, without waiting for one that is under way."""
+        """Raise whatever a job raised, without waiting for the one in progress."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -58,7 +58,7 @@ class Background:
     def _run(self, job: Callable[[], object]) -> None:
         try:
             job()
-        except BaseException as error:  # noqa: BLE001  it is raised where somebody listens
+        except BaseException as error:  # noqa: BLE001  raised by the next call
             self._error = error
         finally:
             _working.discard(self)

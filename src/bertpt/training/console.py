@@ -1,4 +1,4 @@
-"""What a run tells people: its bar, and its lines about steps and evaluations."""
+"""What a run prints: its progress bar, and lines about steps and evaluations."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ ROWS_SHOWN = 8  # of a batch
 
 
 def training_bar(progress: Progress, budget: Budget) -> Any:
-    """A bar over the steps of a run, or over its seconds where they decide."""
+    """Return a bar over the steps of a run, or over its seconds with `max_minutes`."""
     seconds = budget.max_seconds
     return progress.bar(
         "training",
@@ -25,10 +25,10 @@ def training_bar(progress: Progress, budget: Budget) -> Any:
 
 
 def show(bar: Any, budget: Budget, result: StepResult, logged: Mapping[str, Any]) -> None:
-    """Moves the bar to where the run is, and shows figures of its last step on it.
+    """Advance the bar, and show the figures of the last step on it.
 
     Args:
-        bar: a `training_bar`.
+        bar: from `training_bar`.
         budget: of the run.
         result: of the last step.
         logged: the newest line of metrics.
@@ -45,7 +45,7 @@ def show(bar: Any, budget: Budget, result: StepResult, logged: Mapping[str, Any]
 
 
 def evaluation(result: Mapping[str, Any]) -> str:
-    """The figures of an evaluation, and of how many examples they are."""
+    """Format the figures of an evaluation and the number of examples."""
     figures = [
         f"{name.upper()} loss {result[f'{name}_loss']:.3f}, "
         f"accuracy {result[f'{name}_accuracy']:.1%}"
@@ -57,11 +57,11 @@ def evaluation(result: Mapping[str, Any]) -> str:
 
 
 def bad_step(step: int, result: StepResult, rows: Sequence[int]) -> str:
-    """That a step (counted from 1) was not taken, and on which rows of the data."""
+    """Format why a step (counted from 1) was skipped, and its rows of the data."""
     shown = ", ".join(map(str, rows[:ROWS_SHOWN])) + (", ..." if len(rows) > ROWS_SHOWN else "")
-    return f"step {step}: {not_finite(result)}; the step was not taken (rows {shown} of train/)"
+    return f"step {step}: {not_finite(result)}; the step was skipped (rows {shown} of train/)"
 
 
 def not_finite(result: StepResult) -> str:
-    """What is not finite of a step."""
+    """Format the loss and gradient norm of a step that are not finite."""
     return f"loss {result.loss:g}, gradient norm {result.grad_norm:g}"

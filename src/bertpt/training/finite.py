@@ -1,4 +1,4 @@
-"""What is done about numbers that are not finite: nothing of them is ever saved."""
+"""Losses, gradients and weights that are not finite: they are never saved."""
 
 import math
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ START_AGAIN = (
 
 
 class BadSteps:
-    """Counts the steps that were not taken, since their numbers were not finite.
+    """The number of steps skipped because their numbers were not finite.
 
     Args:
-        allowed: how many there may be in the whole run.
+        allowed: the most there may be in the whole run.
 
     Attributes:
-        num: how many there were.
-        num_in_a_row: of those, the ones since the last step that was taken.
+        num: skipped steps so far.
+        num_in_a_row: skipped steps since the last good one.
     """
 
     def __init__(self, allowed: int) -> None:
@@ -30,14 +30,14 @@ class BadSteps:
         self.num = self.num_in_a_row = 0
 
     def note_good(self) -> None:
-        """Takes note of a step that was taken."""
+        """Count a good step."""
         self.num_in_a_row = 0
 
     def note_bad(self, problem: str) -> str:
-        """Takes note of one that was not; returns its problem and how many more there may be.
+        """Count a skipped step; return a log line with its problem and the number skipped.
 
         Raises:
-            BertptError: there were too many; the message tells the problem and the way out.
+            BertptError: there were too many.
         """
         self.num += 1
         self.num_in_a_row += 1
@@ -45,7 +45,7 @@ class BadSteps:
             return f"{problem}; {self.num} of {self._allowed} that may be skipped"
         if self.num_in_a_row > 1:
             raise BertptError(
-                f"{problem}, {self.num_in_a_row} in a row, so the weights are at fault and not the "
+                f"{problem}, {self.num_in_a_row} in a row, so the weights are at fault, not the "
                 f"batches; {START_AGAIN}"
             )
         raise BertptError(
@@ -55,12 +55,12 @@ class BadSteps:
 
 
 def require_finite_weights(model: BertForPreTraining, *, step: int, ranks: Ranks) -> None:
-    """Checks weights before they are evaluated or saved, in all processes.
+    """Check the weights of all ranks before they are evaluated or saved.
 
-    A step may overflow weights whose gradients were finite.
+    A step can overflow weights although its gradients are finite.
 
     Raises:
-        BertptError: one is not finite.
+        BertptError: a weight is not finite.
     """
     parameters = model.named_parameters()
     bad = next((name for name, p in parameters if not own_part(p).isfinite().all()), None)
@@ -72,7 +72,7 @@ def require_finite_weights(model: BertForPreTraining, *, step: int, ranks: Ranks
 
 
 def require_finite_evaluation(result: Mapping[str, Any], *, step: int) -> None:
-    """Checks the loss on held-out examples, where they had something to predict.
+    """Check the loss on held-out examples, if there was anything to predict.
 
     Raises:
         BertptError: it is not finite.

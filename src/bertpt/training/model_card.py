@@ -1,4 +1,4 @@
-"""The model card: what a model was trained on and how, told from the run's own records."""
+"""The model card: what a model was trained on and how, from the run's own records."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,21 +23,21 @@ def model_card(
     evaluation: Mapping[str, Any] | None,
     is_best: bool = False,
 ) -> str:
-    """A README.md in the form that the Hugging Face Hub reads.
+    """Return a README.md in the form that the Hugging Face Hub reads.
 
     Args:
         config: the run's resolved settings.
         shape: of the model.
         step: optimizer steps done.
         manifest: of the data.
-        record: the run's config.json, for data fingerprint and package versions.
+        record: the run's config.json, for the data's fingerprint and package versions.
         evaluation: the newest held-out metrics, if there are any.
-        is_best: whether they are the run's best so far, which the model is kept for.
+        is_best: whether they are the run's best so far.
     """
     start = f"from `{config.init_from}`" if config.init_from else "from scratch"
-    objective = TASKS[manifest["settings"].get("objective", "nsp")]
+    objective = manifest["settings"]["objective"]
     summary = (
-        f"A BERT encoder (Devlin et al., 2019), trained {start} on {objective} by bertpt "
+        f"A BERT encoder (Devlin et al., 2019), trained {start} on {TASKS[objective]} by bertpt "
         f"{record['packages']['bertpt']}."
     )
     sections = [
@@ -51,7 +51,7 @@ def model_card(
         "## How it was trained",
         _training(config, shape, step=step, manifest=manifest),
         "## How good it is",
-        _figures(evaluation, is_best=is_best),
+        _figures(evaluation, objective, is_best=is_best),
         "## All settings",
         "```json\n" + json.dumps(config.to_dict(), indent=2, ensure_ascii=False) + "\n```",
     ]
@@ -89,7 +89,7 @@ print(pipeline("fill-mask", model="path/to/this/folder")("The [MASK] is here."))
     if shape.pooler == "cls":
         return code
     return (
-        f"{code}\n\nIts pooler takes the mean of all tokens, which transformers does not know: "
+        f"{code}\n\nIts pooler takes the mean of all tokens, which transformers does not support: "
         "there, pooler output and next-sentence logits differ from bertpt's."
     )
 
@@ -144,7 +144,7 @@ def _training(
     return _table(("", ""), rows)
 
 
-def _figures(evaluation: Mapping[str, Any] | None, *, is_best: bool) -> str:
+def _figures(evaluation: Mapping[str, Any] | None, objective: str, *, is_best: bool) -> str:
     if evaluation is None:
         return "It was not evaluated on held-out text."
 
@@ -158,9 +158,13 @@ def _figures(evaluation: Mapping[str, Any] | None, *, is_best: bool) -> str:
         row("MLM loss (nats a token)", "mlm_loss"),
         row("MLM perplexity", "mlm_perplexity"),
         row("MLM accuracy", "mlm_accuracy"),
-        row("NSP loss (nats a pair)", "nsp_loss"),
-        row("NSP accuracy", "nsp_accuracy"),
     ]
+    if objective != "mlm":
+        name = objective.upper()
+        rows += [
+            row(f"{name} loss (nats a pair)", "nsp_loss"),
+            row(f"{name} accuracy", "nsp_accuracy"),
+        ]
     best = "These are the weights of the run's lowest held-out loss.\n\n" if is_best else ""
     return (
         f"{best}On {evaluation['num_examples']:,} examples ({evaluation['num_targets']:,} masked "

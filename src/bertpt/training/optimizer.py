@@ -52,7 +52,7 @@ def make_optimizers(
 
 
 def parameter_groups(model: nn.Module, *, muon: bool) -> dict[str, list[nn.Parameter]]:
-    """Parameters by treatment: "encoder matrices" (Muon's), other "matrices", and "vectors"."""
+    """Group parameters: "encoder matrices" (Muon's), other "matrices", and "vectors"."""
     groups: dict[str, list[nn.Parameter]] = {"encoder matrices": [], "matrices": [], "vectors": []}
     for name, parameter in model.named_parameters():
         if parameter.ndim < 2:
@@ -65,13 +65,13 @@ def parameter_groups(model: nn.Module, *, muon: bool) -> dict[str, list[nn.Param
 
 
 def set_learning_rate(optimizers: list[torch.optim.Optimizer], scale: float) -> None:
-    """Sets every group to a share of its peak learning rate."""
+    """Set every group to a fraction of its peak learning rate."""
     for group in _all_groups(optimizers):
         group["lr"] = group["peak_lr"] * scale
 
 
 def learning_rates(optimizers: list[torch.optim.Optimizer]) -> dict[str, float]:
-    """The rates as they are set: "learning_rate" of AdamW, "muon_learning_rate" if Muon is used."""
+    """Return the current "learning_rate" of AdamW, and "muon_learning_rate" if Muon is used."""
     names = ("learning_rate", "muon_learning_rate")  # in the order of make_optimizers
     return {
         name: optimizer.param_groups[0]["lr"]
@@ -80,7 +80,7 @@ def learning_rates(optimizers: list[torch.optim.Optimizer]) -> dict[str, float]:
 
 
 def describe_groups(optimizers: list[torch.optim.Optimizer]) -> str:
-    """Which optimizer has how many tensors and parameters, and how they decay, in one line."""
+    """Describe each group in one line: optimizer, tensors, parameters, weight decay."""
     return "; ".join(
         f"{'Muon' if isinstance(optimizer, torch.optim.Muon) else 'AdamW'} on "
         f"{len(group['params'])} tensors ({sum(p.numel() for p in group['params']):,} parameters), "
@@ -156,13 +156,13 @@ class Muon(torch.optim.Muon):
 def newton_schulz(
     matrices: Tensor, *, coefficients: tuple[float, float, float], steps: int, eps: float
 ) -> Tensor:
-    """Moves the singular values of each matrix near 1 (Jordan et al., "Muon", 2024).
+    """Move the singular values of each matrix near 1 (Jordan et al., "Muon", 2024).
 
     Args:
-        matrices: (number, rows, columns), in the format to compute in.
+        matrices: in the format to compute in. (number, rows, columns)
         coefficients: of the quintic a x + b x^3 + c x^5.
         steps: iterations.
-        eps: least norm to divide by.
+        eps: the smallest norm to divide by.
     """
     a, b, c = coefficients
     tall = matrices.shape[-2] > matrices.shape[-1]
@@ -180,10 +180,10 @@ def newton_schulz(
 def optimizer_state(
     optimizers: list[torch.optim.Optimizer], model: nn.Module, *, device: str = "cpu"
 ) -> dict[str, Tensor]:
-    """A copy of the optimizers' state on the CPU: "bert.pooler.dense.bias/exp_avg" and so on.
+    """Return a copy of the optimizers' state, named like "bert.pooler.dense.bias/exp_avg".
 
-    Each tensor is whole; where the model is sharded, all processes must ask at once, though some
-    may have no use for the answer (`device` "meta").
+    Sharded tensors are gathered, so all ranks must call this; those that do not need the result
+    pass "meta" as `device`.
     """
     names = {parameter: name for name, parameter in model.named_parameters()}
     return {
@@ -200,15 +200,15 @@ def optimizer_state(
 def load_optimizer_state(
     optimizers: list[torch.optim.Optimizer], model: nn.Module, tensors: dict[str, Tensor]
 ) -> None:
-    """Puts back what `optimizer_state` gave."""
+    """Restore the result of `optimizer_state`."""
     parameters = dict(model.named_parameters())
     owner = {p: o for o in optimizers for group in o.param_groups for p in group["params"]}
     for name, value in tensors.items():
         parameter_name, _, key = name.rpartition("/")
         parameter = parameters[parameter_name]
-        # A copy, since safetensors maps its file, whose disk is not free before the map is.
+        # A copy, since safetensors maps the file, and the map would keep its disk space in use.
         state = value.to(parameter.device, copy=True)
-        # What is as large as the parameter lies as the parameter does.
+        # State of the parameter's size is sharded as the parameter is.
         owner[parameter].state[parameter][key] = (
             sharded_like(state, parameter) if state.shape == parameter.shape else state
         )

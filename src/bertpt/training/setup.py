@@ -1,4 +1,4 @@
-"""How a model begins: its shape, its first weights, and what is told of both."""
+"""How a model starts: its configuration, its initial weights, and a log line about both."""
 
 import dataclasses
 import math
@@ -25,14 +25,14 @@ UNTRAINED_TOLERANCE = 0.5  # nats that the untrained loss may be off
 
 
 def model_config(config: PretrainConfig, data: Dataset) -> BertConfig:
-    """The shape of a new model, or that of `init_from` with this run's dropout.
+    """Return the configuration of a new model, or that of `init_from` with this run's dropout.
 
     Args:
         config: resolved settings.
-        data: what it is to be trained on.
+        data: to train on.
 
     Raises:
-        BertptError: it does not fit the data.
+        BertptError: the model does not fit the data.
     """
     tokenizer = data.tokenizer
     if config.init_from is None:
@@ -68,15 +68,15 @@ def model_config(config: PretrainConfig, data: Dataset) -> BertConfig:
 def initialize_weights(
     model: BertForPreTraining, config: PretrainConfig, progress: Progress
 ) -> None:
-    """Gives a model its first weights: drawn by the seed alone, or those of `init_from`.
+    """Initialise the weights, from the seed alone or from the model of `init_from`.
 
     Args:
         model: of `model_config`.
         config: resolved settings.
-        progress: is told what a folder lacked, and whether its positions were repeated.
+        progress: logs what the folder lacked, and whether its positions were repeated.
 
     Raises:
-        InputError: the folder's weights are not those of such a model.
+        InputError: the folder's weights do not fit the model.
     """
     generator = torch.Generator().manual_seed(torch_seed(config.seed, "init"))
     if config.init_from is None:
@@ -89,7 +89,7 @@ def initialize_weights(
         progress.log(f"{folder}: {account}")
     old, new = read_config(folder).max_position_embeddings, model.config.max_position_embeddings
     if new > old:
-        progress.log(f"{folder}: its {old} positions are repeated, which makes {new}")
+        progress.log(f"{folder}: repeated its {old} position embeddings up to {new}")
 
 
 @torch.no_grad()
@@ -102,15 +102,15 @@ def describe_start(
     precision: torch.dtype,
     init_from: str | None,
 ) -> str:
-    """One line: parameters, data, and whether the untrained loss is what chance gives.
+    """Describe the run in one line: parameters, data, and whether the untrained loss is right.
 
     Args:
-        model: with its first weights.
-        examples: to measure the loss on, one at least.
-        data: what they are of.
+        model: with its initial weights.
+        examples: to measure the loss on, at least one.
+        data: that they come from.
         where: the device, in words.
         precision: of the matrix products.
-        init_from: whose weights these are, if they were not drawn.
+        init_from: the model that the weights come from, if any.
     """
     device = next(model.parameters()).device
     batch = collate(examples, pad_id=data.tokenizer.pad_id).to(device)
@@ -132,5 +132,7 @@ def describe_start(
     expected = f"ln({shape.vocab_size}){' + ln 2' if sums.num_pairs else ''} = {chance:.2f}"
     line += f"; untrained loss {loss:.2f}"
     if abs(loss - chance) <= UNTRAINED_TOLERANCE:
-        return f"{line}, near {expected} as it should be"
-    return f"{line}; warning: it should be near {expected}, so the start is no blank one"
+        return f"{line}, near {expected} as expected"
+    return (
+        f"{line}; warning: expected about {expected}; the weights do not look freshly initialised"
+    )

@@ -1,4 +1,4 @@
-"""The gradients of one optimizer step, whatever micro-batches and ranks it is cut into."""
+"""The gradients of one optimizer step, split into micro-batches and over ranks."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,9 +17,9 @@ from bertpt.training.distributed import ALONE, Ranks
 
 @dataclass(frozen=True)
 class StepResult:
-    """What an optimizer step did. Means are over all targets, or pairs, of the whole step.
+    """The figures of an optimizer step: means over all its targets, or pairs.
 
-    Where the data has no pairs, the figures of NSP are None.
+    Without pairs, the NSP figures are `None`.
     """
 
     loss: float
@@ -31,7 +31,7 @@ class StepResult:
 
     @property
     def is_finite(self) -> bool:
-        """Whether the step may be taken."""
+        """Whether loss and gradient norm are finite, so the update may be applied."""
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
 
@@ -45,22 +45,22 @@ def accumulate_gradients(
     dropout_seed: Callable[[int], int],
     ranks: Ranks = ALONE,
 ) -> StepResult:
-    """Adds the gradients of the pretraining loss over some examples, a micro-batch at a time.
+    """Accumulate the gradients of the pretraining loss, one micro-batch at a time.
 
-    Every micro-batch is weighed by the counts of all examples of all ranks, so that the sum is the
-    gradient of the mean over all targets and pairs, not a mean of micro-batch or rank means.
+    Each micro-batch is weighted by the counts of all examples of all ranks. So the sum is the
+    gradient of the mean over all targets and pairs, not of a mean of micro-batch or rank means.
 
     Args:
-        model: in train mode, as `ranks.replicate` gives it.
-        examples: this rank's share of those of the optimizer step.
+        model: in train mode, from `ranks.replicate`.
+        examples: this rank's share of the step's examples.
         micro_batch_size: examples in one forward pass.
         pad_id: id of [PAD].
         precision: of the matrix products.
-        dropout_seed: the seed for the micro-batch of a number, counted over all ranks.
-        ranks: who shares the step.
+        dropout_seed: from a micro-batch's number, counted over all ranks, to its seed.
+        ranks: that share the step.
 
     Returns:
-        The losses and accuracies of all ranks together, without the gradient norm.
+        Losses and accuracies over all ranks; the gradient norm is left at 0.
     """
     device = next(model.parameters()).device
     num_targets, num_pairs, num_examples = ranks.sum(
@@ -70,8 +70,8 @@ def accumulate_gradients(
             len(examples),
         ]
     )
-    # Backward passes sum gradients over the ranks, so all must make as many as rank 0, which has
-    # the largest share: at times one more than is needed, or one without an example at all.
+    # Backward passes sum gradients over the ranks, so all ranks must make as many as rank 0, which
+    # has the largest share. The last one of another rank may have no example.
     largest_share = -(-num_examples // ranks.world_size)
     num_micro_batches = -(-largest_share // micro_batch_size)
     sums = torch.zeros(4, dtype=torch.float64, device=device)
@@ -81,13 +81,13 @@ def accumulate_gradients(
         batch = collate(own, pad_id=pad_id).to(device)
         with ranks.accumulating(model, is_last=number + 1 == num_micro_batches):
             sums += _backward(model, batch, precision, num_targets=num_targets, num_pairs=num_pairs)
-    mlm, right, nsp, nsp_right = ranks.sum(sums.tolist())
+    mlm, mlm_hits, nsp, nsp_hits = ranks.sum(sums.tolist())
     return StepResult(
         loss=mlm / max(1, num_targets) + nsp / max(1, num_pairs),
         mlm_loss=mlm / max(1, num_targets),
-        mlm_accuracy=right / max(1, num_targets),
+        mlm_accuracy=mlm_hits / max(1, num_targets),
         nsp_loss=nsp / num_pairs if num_pairs else None,
-        nsp_accuracy=nsp_right / num_pairs if num_pairs else None,
+        nsp_accuracy=nsp_hits / num_pairs if num_pairs else None,
     )
 
 
@@ -99,12 +99,12 @@ def _backward(
     num_targets: int,
     num_pairs: int,
 ) -> Tensor:
-    """Adds a micro-batch's gradients; returns its sums: MLM loss, right, NSP loss, right."""
+    """Add a micro-batch's gradients; return MLM loss, MLM hits, NSP loss, NSP hits, summed."""
     with autocast(batch.input_ids.device, precision):
         output = model(*batch.inputs)
     sums = loss_sums(output, batch.masked_lm_labels, batch.next_sentence_labels)
     loss = pretraining_loss(sums, num_targets=num_targets, num_pairs=num_pairs)
     loss.backward()  # type: ignore[no-untyped-call]
-    right = output.prediction_logits.argmax(dim=-1) == batch.masked_lm_labels
-    nsp_right = output.seq_relationship_logits.argmax(dim=-1) == batch.next_sentence_labels
-    return torch.stack([sums.mlm.detach(), right.sum(), sums.nsp.detach(), nsp_right.sum()])
+    mlm_hits = output.prediction_logits.argmax(dim=-1) == batch.masked_lm_labels
+    nsp_hits = output.seq_relationship_logits.argmax(dim=-1) == batch.next_sentence_labels
+    return torch.stack([sums.mlm.detach(), mlm_hits.sum(), sums.nsp.detach(), nsp_hits.sum()])
