@@ -33,6 +33,7 @@ from bertpt.device import autocast
 from bertpt.errors import BertptError, InputError
 from bertpt.model.sharded import own_part, whole
 from bertpt.progress import Progress
+from bertpt.signals import exit_without_teardown
 from bertpt.training import checkpoint, distributed, schedule, trainer
 from bertpt.training.checkpoint import Checkpoint, checkpoint_paths, verify
 from bertpt.training.distributed import ALONE, join
@@ -42,7 +43,6 @@ from bertpt.training.run_folder import read_metrics, resumed_config
 from bertpt.training.setup import initialize_weights
 from bertpt.training.step import accumulate_gradients
 from bertpt.training.trainer import Trainer
-from bertpt_cli.signals import ending_without_farewell
 
 CONFIG = {
     "hidden_size": 12,
@@ -136,9 +136,9 @@ def be_a_rank(folder):
     trainer.Trainer.train = lambda trainer: (trainers.append(trainer), train(trainer))[1]
     told = {}
     with join(PretrainConfig(**CONFIG)) as plain:
-        told["sum"] = plain.sum([1, 0.5 + plain.number, 1 << 40])
-        told["any"] = [plain.any(plain.number == 1), plain.any(False)]
-        told["broadcast"] = plain.broadcast(7.25 + plain.number)
+        told["sum"] = plain.sum([1, 0.5 + plain.rank, 1 << 40])
+        told["any"] = [plain.any(plain.rank == 1), plain.any(False)]
+        told["broadcast"] = plain.broadcast(7.25 + plain.rank)
         for case in CASES:
             ranks = ranks_for(plain, case)
             if case in GRADIENTS:
@@ -178,7 +178,7 @@ def be_a_rank(folder):
         told["spoilt"] = spoilt_in_the_second_rank(folder, ranks_for(plain, "sharded"))
         told["diverged"] = saved_when_the_loss_is_not_finite(folder, ranks_for(plain, "plain"))
         told["by the clock"] = by_the_clock(folder, ranks_for(plain, "plain"))
-    (folder / f"rank {plain.number}.json").write_text(json.dumps(told))
+    (folder / f"rank {plain.rank}.json").write_text(json.dumps(told))
 
 
 def ranks_for(ranks, case):
@@ -207,7 +207,7 @@ def prolonged_where_the_second_is_slow(folder, ranks):
     load, tell, told = Checkpoint.load, trainer.Trainer._log_new_length, []
 
     def slow_load(checkpoint, *arguments):
-        time.sleep(0.3 * ranks.number)
+        time.sleep(0.3 * ranks.rank)
         return load(checkpoint, *arguments)
 
     def noting(trainer, *arguments):
@@ -226,7 +226,7 @@ def where_the_second_sees_an_older_checkpoint(folder, ranks):
     ranks.barrier()  # for what was saved last to be there
     older = checkpoint_paths(folder / "prolonged")[-2]
     with pytest.MonkeyPatch.context() as patch:
-        if ranks.number:
+        if ranks.rank:
             patch.setattr(
                 "bertpt.training.pretrain.newest_checkpoint",
                 lambda *_: Checkpoint(older, verify(older)),
@@ -290,7 +290,7 @@ def spoilt_in_the_second_rank(folder, ranks):
 
     def spoiling_step(trainer, examples):
         result = take_step(trainer, examples)
-        if trainer.budget.step == 1 and ranks.number == 1:
+        if trainer.budget.step == 1 and ranks.rank == 1:
             own_part(next(trainer.model.parameters()).detach()).fill_(torch.nan)
         return result
 
@@ -330,7 +330,7 @@ def by_the_clock(folder, ranks):
     take_step = trainer.Trainer._take_step
 
     def slow_step(trainer, examples):
-        now[0] += 25.0 if ranks.number else 10.0
+        now[0] += 25.0 if ranks.rank else 10.0
         return take_step(trainer, examples)
 
     trainer.Trainer._take_step = slow_step
@@ -622,7 +622,7 @@ def test_what_nccl_says_is_told_when_the_ranks_do_not_meet(monkeypatch):
     def meet(*_):
         raise error
 
-    monkeypatch.setattr(distributed, "_meet", meet)
+    monkeypatch.setattr(distributed, "_connect", meet)
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(BertptError) as caught, join(PretrainConfig(device="cpu")):
@@ -762,5 +762,5 @@ def test_torchrun_ends_with_the_line_of_the_rank_that_failed(folder, tmp_path):
 
 
 if __name__ == "__main__":
-    with ending_without_farewell(if_so=True):
+    with exit_without_teardown(enabled=True):
         be_a_rank(Path(sys.argv[1]))

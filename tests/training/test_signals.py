@@ -13,11 +13,11 @@ import safetensors.torch
 import torch
 
 from bertpt.config import PretrainConfig
+from bertpt.signals import StopRequest
 from bertpt.training import trainer
 from bertpt.training.checkpoint import Snapshot, checkpoint_paths, newest_checkpoint
 from bertpt.training.pretrain import pretrain
 from bertpt.training.run_folder import resumed_config
-from bertpt.training.signals import Signals
 from bertpt.training.trainer import Trainer
 
 CONFIG = PretrainConfig(
@@ -211,7 +211,7 @@ def test_a_thread_may_train(data, tmp_path):
 
 
 def test_a_save_is_asked_for_once():
-    with Signals() as signals:
+    with StopRequest() as signals:
         os.kill(os.getpid(), signal.SIGUSR1)
         assert signals.take_save()
         assert not signals.take_save()

@@ -23,6 +23,7 @@ from bertpt.model.hf_files import read_config
 from bertpt.model.sharded import whole
 from bertpt.progress import Progress
 from bertpt.rng import torch_seed
+from bertpt.signals import StopRequest
 from bertpt.training import console
 from bertpt.training.checkpoint import Checkpoint, Snapshot, TrainerState
 from bertpt.training.distributed import ALONE, Ranks
@@ -38,7 +39,6 @@ from bertpt.training.optimizer import (
 from bertpt.training.run_folder import RunFolder, read_metrics, read_record, read_settings
 from bertpt.training.schedule import make_budget, make_schedule
 from bertpt.training.setup import describe_start, initialize_weights, model_config
-from bertpt.training.signals import Signals
 from bertpt.training.step import StepResult, accumulate_gradients
 
 
@@ -79,13 +79,13 @@ class Trainer:
             batch_size=config.batch_size,
             seed=config.seed,
             masking=data.masking if config.masking == "fresh" else None,
-            rank=ranks.number,
-            num_ranks=ranks.count,
+            rank=ranks.rank,
+            num_ranks=ranks.world_size,
         )
         self.device = ranks.device(config.device)
         self.precision = choose_precision(config.precision, self.device)
         shape = read_config(checkpoint.path) if checkpoint else model_config(config, data)
-        self.model = ranks.place(BertForPreTraining(shape), self.device, self.precision)
+        self.model = ranks.prepare(BertForPreTraining(shape), self.device, self.precision)
         self.replica: nn.Module = self.model  # what a step calls
         self.optimizers = make_optimizers(self.model, config, self.precision)
         self.budget = make_budget(config, self.training.steps_per_epoch, ranks.broadcast)
@@ -107,7 +107,7 @@ class Trainer:
                 self.model,
                 self.training[0][: self.config.micro_batch_size] or [FILLER],
                 self.data,
-                where=self.ranks.where(self.device),
+                where=self.ranks.describe(self.device),
                 precision=self.precision,
                 init_from=self.config.init_from,
             )
@@ -166,7 +166,7 @@ class Trainer:
             return self._finish_again()
         self.replica = self.ranks.replicate(self.model)
         with (
-            Signals(self.ranks) as signals,
+            StopRequest(self.ranks.sum) as signals,
             load(self.training, budget.step, workers=config.loader_workers) as batches,
             console.training_bar(self.progress, budget) as bar,
         ):
@@ -235,12 +235,12 @@ class Trainer:
                     f"{self.run.path / 'best'}"
                 )
 
-    def _log_stop(self, signals: Signals) -> None:
+    def _log_stop(self, signals: StopRequest) -> None:
         assert signals.stop is not None
         again = "; press Ctrl-C again to quit without saving" if signals.stop == SIGINT else ""
         self.progress.log(f"{signals.stop.name}: saving step {self.budget.step}{again}")
 
-    def _leave(self, signals: Signals) -> None:
+    def _leave(self, signals: StopRequest) -> None:
         """End the process, or the caller's run, as the signal would have done."""
         assert signals.stop is not None
         self._save(checkpoint=True)  # the signal may have come after the last save began
@@ -295,7 +295,7 @@ class Trainer:
 
     # -------------------------------------------------------------------------- evaluate, log, save
 
-    def _evaluate(self, signals: Signals | None = None) -> dict[str, Any] | None:
+    def _evaluate(self, signals: StopRequest | None = None) -> dict[str, Any] | None:
         """Evaluate on the held-out examples, and log the result.
 
         Returns:
@@ -306,14 +306,14 @@ class Trainer:
             return None
         with self._finishing_a_save():
             require_finite_weights(self.model, step=self.budget.step, ranks=self.ranks)
-        share = -(-self.config.batch_size // self.ranks.count)
+        share = -(-self.config.batch_size // self.ranks.world_size)
         batches = in_order(
             self.valid,
             batch_size=min(share, self.config.micro_batch_size or share),
             pad_id=self.data.tokenizer.pad_id,
             at_most=self.config.eval_examples,
-            rank=self.ranks.number,
-            num_ranks=self.ranks.count,
+            rank=self.ranks.rank,
+            num_ranks=self.ranks.world_size,
         )
         result = evaluate(
             self.model,
