@@ -1,5 +1,5 @@
 #!/bin/sh
-# From the documentation that every Python ships to an evaluated BERT: what `make demo` runs.
+# Train and evaluate a BERT on Python's own documentation; `make demo` runs this.
 set -eu
 BIN=${BIN:-.venv/bin}
 OUT=${OUT:-build/demo}

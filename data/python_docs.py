@@ -1,7 +1,7 @@
-"""Prints the documentation that every Python ships, as text for build-data.
+"""Print the documentation that every Python ships, as text for build-data.
 
-First the language reference's topics (what `help("if")` shows), then the docstrings of the
-standard library, module by module: a paragraph a line, a blank line between documents.
+The text is the topics of the language reference (`help("if")` shows one), then the docstrings of
+each module of the standard library. Each paragraph is a line; a blank line separates documents.
 
     python data/python_docs.py | bertpt build-data - --out data
 """
@@ -15,11 +15,11 @@ from pathlib import Path
 from pydoc_data.topics import topics
 
 MARKUP = re.compile(r"^[*=\-~^#+|\s]+$|\*\*|``|\[\d+\]", re.MULTILINE)
-LEAST_CHARS = 200  # a document shorter than this holds no two sentences worth pairing
+MIN_CHARACTERS = 200  # a shorter document rarely has two sentences to pair
 
 
 def documents() -> Iterator[str]:
-    """The documents, in the same order every time."""
+    """Yield the documents, always in the same order."""
     for name in sorted(topics):
         yield topics[name]
     library = Path(sysconfig.get_path("stdlib"))
@@ -30,7 +30,7 @@ def documents() -> Iterator[str]:
 
 
 def docstrings(source: Path) -> Iterator[str]:
-    """The docstrings of a module, the module's own first."""
+    """Yield the docstrings of a module, its own first."""
     try:
         tree = ast.parse(source.read_bytes())
     except (SyntaxError, ValueError):
@@ -43,7 +43,7 @@ def docstrings(source: Path) -> Iterator[str]:
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Prose paragraphs, each on one line; code, tables and markup are left out."""
+    """Yield prose paragraphs as one line each, without code, tables and markup."""
     for paragraph in re.split(r"\n\s*\n", textwrap.dedent(text)):
         is_code = paragraph.startswith((" ", "\t")) or ">>>" in paragraph or "::=" in paragraph
         line = " ".join(MARKUP.sub("", paragraph).split())
@@ -52,10 +52,10 @@ def paragraphs(text: str) -> Iterator[str]:
 
 
 def main() -> None:
-    """Prints every document that is long enough."""
+    """Print every document that is long enough."""
     for document in documents():
         text = "\n".join(paragraphs(document))
-        if len(text) >= LEAST_CHARS:
+        if len(text) >= MIN_CHARACTERS:
             print(text, end="\n\n")
 
 
