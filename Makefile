@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := build/demo
+# Test processes.
+JOBS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow check format clean
@@ -19,8 +21,8 @@ install: .venv/installed  ## make .venv and install bertpt with what its tests n
 demo: install  ## from Python's own documentation to an evaluated BERT, in three minutes
 	BIN=$(BIN) OUT=$(DEMO) sh data/demo.sh
 
-test: install  ## run the tests (under 10 minutes on 2 cores)
-	$(BIN)/pytest
+test: install  ## run the tests (under 3 minutes on 2 cores)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile
 
 test-slow: install  ## run the tests that take minutes
 	$(BIN)/pytest -m slow

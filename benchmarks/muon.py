@@ -1,4 +1,4 @@
-"""torch.optim.Muon beside bertpt's float32 variant: a step on the mini model's matrices.
+"""torch.optim.Muon and bertpt's, in both formats: a step on the mini model's matrices.
 
 python benchmarks/muon.py
 """
@@ -7,26 +7,30 @@ import torch
 from _timing import medians
 
 from bertpt.device import has_bfloat16
-from bertpt.training.optimizer import Float32Muon
+from bertpt.training.optimizer import Muon
 
 SHAPES = [(256, 256)] * 16 + [(1024, 256)] * 4 + [(256, 1024)] * 4
 
 
-def step_of(kind: type[torch.optim.Optimizer]):
+def step_of(kind: type[torch.optim.Optimizer], **options: torch.dtype):
     parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in SHAPES]
     for parameter in parameters:
         parameter.grad = torch.randn_like(parameter)
-    return kind(parameters, lr=0.02).step
+    return kind(parameters, lr=0.02, weight_decay=0.1, **options).step
 
 
 def main() -> None:
-    jobs = {"torch.optim.Muon": step_of(torch.optim.Muon), "Float32Muon": step_of(Float32Muon)}
-    found = medians(jobs, repeats=3)
+    jobs = {
+        "torch.optim.Muon": step_of(torch.optim.Muon),
+        "Muon, bfloat16": step_of(Muon, precision=torch.bfloat16),
+        "Muon, float32": step_of(Muon, precision=torch.float32),
+    }
+    found = medians(jobs, repeats=5)
     for name, seconds in found.items():
         print(f"{name:>17}  {1000 * seconds:8.0f} ms")
-    ratio = found["torch.optim.Muon"] / found["Float32Muon"]
+        print(f"{'':>17}  {found['torch.optim.Muon'] / seconds:8.1f} times as fast as torch's")
     native = "has" if has_bfloat16(torch.device("cpu")) else "lacks"
-    print(f"Float32Muon is {ratio:.1f} times as fast on this processor, which {native} bfloat16")
+    print(f"this processor {native} bfloat16 instructions")
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ from bertpt.config import MODEL_SIZES, BuildConfig, PretrainConfig, TokenizerCon
 from bertpt.data.dataset import Dataset
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.tensors import _checksum, save_tensors
+from bertpt.training.checkpoint import TrainerState
 from bertpt.training.optimizer import make_optimizers, optimizer_state
-from bertpt.training.run import RunFolder
-from bertpt.training.seal import TrainerState
+from bertpt.training.run_folder import RunFolder
 
 VOCAB_SIZE = 30_522
 

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from bertpt.config import PretrainConfig
-from bertpt.training.trainer import pretrain
+from bertpt.training.pretrain import pretrain
 
 SEEDS = (0, 1, 2)
 NAMES = ("linear", "cosine", "wsd")

@@ -131,7 +131,7 @@ def kill_and_resume(data: Path, folder: Path, num_kills: int, rng: random.Random
             found["kills"] += not (ended := killed_at_random(process, log, rng, early=early))
         told = log.read_text()
         found["lines that name what was removed"] += told.count("left unfinished")
-        found["lines that name a checkpoint passed over"] += told.count("passing over")
+        found["lines that name a checkpoint passed over"] += told.count("skipping")
         begun = RESUMING.search(told)
         if expected is not None and begun:
             found["resumes"] += 1
@@ -294,11 +294,11 @@ def corrupted_once(  # noqa: PLR0911  each way out has its name
             return f"WRONG, other weights after {damage}"
         if whole[-1] == f"step-{LENGTH}":
             return "the newest checkpoint was not damaged: taken, same weights in the end"
-        told = f"passing over {run}/checkpoints/step-{LENGTH}: " in err.getvalue()
+        told = f"skipping {run}/checkpoints/step-{LENGTH}: " in err.getvalue()
         if not told and not any("renamed" in line for line in damage):
             return f"WRONG, nothing told after {damage}"
         return "the newest checkpoint was damaged: passed over, same weights in the end"
-    errors = [line for line in lines if not line.startswith(("passing over", "removed"))]
+    errors = [line for line in lines if not line.startswith(("skipping", "removed"))]
     if status == 1 and len(errors) == 1 and errors[0].startswith("error: "):
         return "no checkpoint was left whole: refused in one line"
     return f"WRONG, {status} {lines} after {damage}"

@@ -17,6 +17,7 @@ CPU = torch.device("cpu")
     ],
 )
 def test_auto_is_bfloat16_only_where_the_processor_has_it(monkeypatch, abilities, expected):
+    monkeypatch.delenv("BERTPT_PRECISION", raising=False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: abilities)
     assert device.choose_precision("auto", CPU) == expected
 
@@ -39,3 +40,13 @@ def test_float32_leaves_matrix_products_as_they_are():
         assert (x @ x).dtype == torch.float32
     with device.autocast(CPU, torch.bfloat16):
         assert (x @ x).dtype == torch.bfloat16
+
+
+def test_the_environment_decides_what_auto_means(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
+    monkeypatch.setenv("BERTPT_PRECISION", "float32")
+    assert device.choose_precision("auto", CPU) == torch.float32
+    assert device.choose_precision("bfloat16", CPU) == torch.bfloat16
+    monkeypatch.setenv("BERTPT_PRECISION", "float16")
+    with pytest.raises(SettingError, match=r"`precision` auto: BERTPT_PRECISION is 'float16'"):
+        device.choose_precision("auto", CPU)

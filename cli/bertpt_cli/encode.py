@@ -8,10 +8,10 @@ import typer
 
 from bertpt.config import EncodeConfig
 from bertpt.errors import InputError
+from bertpt.signals import while_importing
 from bertpt.text import printable
 from bertpt_cli.options import Config, Json, Model, Overwrite, Quiet, takes_settings
 from bertpt_cli.output import print_json, print_vectors, show_progress
-from bertpt_cli.signals import while_importing
 from bertpt_cli.texts import Text, Texts, read_texts
 
 if TYPE_CHECKING:

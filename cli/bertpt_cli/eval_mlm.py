@@ -5,9 +5,9 @@ from typing import Any
 import typer
 
 from bertpt.config import EvalConfig
+from bertpt.signals import while_importing
 from bertpt_cli.options import Config, DataFolders, Json, Model, Quiet, takes_settings
 from bertpt_cli.output import decimals, nats, percent, print_json, print_table, show_progress
-from bertpt_cli.signals import while_importing
 
 
 @takes_settings

@@ -6,9 +6,9 @@ import typer
 
 from bertpt.config import FillMaskConfig
 from bertpt.errors import InputError
+from bertpt.signals import while_importing
 from bertpt_cli.options import Config, Json, Model, Quiet, takes_settings
 from bertpt_cli.output import percent, print_error, print_json, print_table, show_progress
-from bertpt_cli.signals import while_importing
 from bertpt_cli.texts import Texts, read_texts
 
 

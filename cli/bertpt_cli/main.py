@@ -12,6 +12,7 @@ from typer.exceptions import TyperException
 
 import bertpt
 from bertpt.errors import BertptError
+from bertpt.signals import exit_on_signals
 from bertpt_cli import (
     build_data,
     encode,
@@ -19,7 +20,6 @@ from bertpt_cli import (
     fill_mask,
     inspect,
     pretrain,
-    signals,
     train_tokenizer,
 )
 from bertpt_cli.output import print_error
@@ -33,7 +33,7 @@ class OneLineErrors(TyperGroup):
         kwargs["standalone_mode"] = False
         if sys.stderr is None:  # closed, as by `2>&-`: it can be quiet, and nothing else changes
             sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-        signals.prepare()
+        exit_on_signals()
         try:
             status = super().main(*args, **kwargs)
         except SystemExit as error:

@@ -8,6 +8,7 @@ import typer
 
 from bertpt.config import PretrainConfig
 from bertpt.errors import SettingError
+from bertpt.signals import exit_without_teardown, while_importing, while_training
 from bertpt.text import printable
 from bertpt_cli.options import (
     Config,
@@ -20,7 +21,6 @@ from bertpt_cli.options import (
     takes_settings,
 )
 from bertpt_cli.output import nats, percent, print_json, show_progress
-from bertpt_cli.signals import ending_without_farewell, while_importing, while_training
 
 if TYPE_CHECKING:
     from bertpt.progress import Progress
@@ -80,12 +80,13 @@ def pretrain(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
     with while_importing():
-        from bertpt.training import trainer
+        from bertpt.training import pretrain as stage
+        from bertpt.training.background import is_working
         from bertpt.training.distributed import join
-        from bertpt.training.launcher import find_place
-        from bertpt.training.record import resumed_config
+        from bertpt.training.launcher import read_launch
+        from bertpt.training.run_folder import resumed_config
 
-    has_others = find_place(os.environ) is not None
+    has_others = read_launch(os.environ) is not None
     if resume and overwrite:
         raise SettingError("resume", "and --overwrite exclude each other")
     if verify_resume is not None:
@@ -98,9 +99,9 @@ def pretrain(
     if out is None:
         raise MissingOption("--out")
     config = config if not resume else resumed_config(out, given(context, PretrainConfig))
-    with ending_without_farewell(if_so=has_others):
-        with join(config) as ranks, while_training():
-            result = trainer.pretrain(
+    with exit_without_teardown(enabled=has_others):
+        with join(config) as ranks, while_training(is_working):
+            result = stage.pretrain(
                 data,
                 out,
                 config=config,

@@ -347,7 +347,7 @@ def test_the_run_records_settings_versions_and_data(trained, data):
     assert config["settings"]["optimizer"] == "muon"  # as the recipe decides
     assert "torch" in config["packages"]
     manifest = hashlib.sha256((data / "manifest.json").read_bytes()).hexdigest()
-    assert config["data"] == {"path": str(data), "sha256": manifest}
+    assert config["data"] == {"paths": [str(data)], "sha256": manifest}
 
 
 def test_every_logged_step_has_its_metrics(trained):
@@ -685,15 +685,15 @@ def test_a_save_that_is_asked_for_before_training_ends_nothing(done, data, tmp_p
 
 SLOW_SECOND_SAVE = """
 import time
-from bertpt.training.run import Snapshot
+from bertpt.training.checkpoint import Snapshot
 from bertpt_cli.main import app
-write = Snapshot.write
-def slowly(snapshot, folder):
-    write(snapshot, folder)
+write = Snapshot.write_model
+def slowly(snapshot, folder, card):
+    write(snapshot, folder, card)
     if "step-2" in folder.name:
         print("saving", flush=True)
         time.sleep(600)
-Snapshot.write = slowly
+Snapshot.write_model = slowly
 app()
 """
 
@@ -718,7 +718,7 @@ def test_a_second_ctrl_c_leaves_at_once_in_the_midst_of_a_save(done, data, tmp_p
     _, alive = psutil.wait_procs(others, timeout=10)
     assert not alive
     resumed = done("pretrain", data, "--out", run, "--resume", "--loader-workers", 0)
-    assert "which a process that was killed left unfinished" in resumed.stderr
+    assert "which a killed process left unfinished" in resumed.stderr
     assert f"resuming {run} after step 1\n" in resumed.stderr
     assert not [path for path in run.rglob(".*") if ".tmp-" in path.name]
 
@@ -818,7 +818,7 @@ def test_paths_in_messages_are_those_that_were_given(run, data, tmp_path, monkey
     monkeypatch.chdir(data.parent)
     result = run("pretrain", "data", "--out", tmp_path / "run", *TINY, "--steps", 1, "--quiet")
     assert result.exit_code == 0
-    assert read_json(tmp_path / "run" / "config.json")["data"]["path"] == str(Path("data"))
+    assert read_json(tmp_path / "run" / "config.json")["data"]["paths"] == ["data"]
 
 
 # ------------------------------------------------------------------- whether resuming works here

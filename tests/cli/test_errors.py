@@ -327,7 +327,7 @@ FAULTY_INPUT = {
         "error: no run to resume in theirs; start one without --resume"
     ),
     "pretrain data --out no-checkpoint --resume": (
-        "error: no-checkpoint holds no checkpoint yet; start again with --overwrite"
+        "error: no-checkpoint has no checkpoint yet; start again with --overwrite"
     ),
     # damage
     "inspect garbled": "error: garbled is not a data folder; make one with bertpt build-data",
@@ -390,7 +390,7 @@ DAMAGE = {
     "encode run a --out two.txt/v.npy": r"error: .*two\.txt.*",
     "pretrain data --out torn-optimizer --resume": (
         r"error: torn-optimizer/checkpoints/step-4/optimizer\.safetensors is damaged: .+; "
-        r"no other checkpoint is whole, so start with --overwrite"
+        r"no other checkpoint is intact, so start with --overwrite"
     ),
     "pretrain data --out old-run --resume": (
         r"error: old-run/checkpoints/step-4/trainer_state\.json has no checksums, so an earlier "
@@ -448,7 +448,7 @@ def test_resuming_on_other_data_is_refused_and_both_are_named(run, trained, corp
     started = _read(trained / "config.json")["data"]
     given = hashlib.sha256((other / "manifest.json").read_bytes()).hexdigest()
     assert result.stderr == (
-        f"error: {trained} was trained on {started['path']} ({started['sha256'][:12]}), and "
+        f"error: {trained} was trained on {started['paths'][0]} ({started['sha256'][:12]}), and "
         f"{other} is {given[:12]}; resume with the same data, or start another run\n"
     )
     assert (result.exit_code, result.stdout) == (1, "")

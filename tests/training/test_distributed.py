@@ -33,15 +33,16 @@ from bertpt.device import autocast
 from bertpt.errors import BertptError, InputError
 from bertpt.model.sharded import own_part, whole
 from bertpt.progress import Progress
-from bertpt.training import distributed, optimizer, run, schedule, trainer
-from bertpt.training.checkpoint import Checkpoint, Checkpoints
+from bertpt.signals import exit_without_teardown
+from bertpt.training import checkpoint, distributed, schedule, trainer
+from bertpt.training.checkpoint import Checkpoint, checkpoint_paths, verify
 from bertpt.training.distributed import ALONE, join
-from bertpt.training.record import resumed_config
-from bertpt.training.run import RunFolder
-from bertpt.training.setup import set_first_weights
+from bertpt.training.optimizer import make_optimizers
+from bertpt.training.pretrain import pretrain
+from bertpt.training.run_folder import read_metrics, resumed_config
+from bertpt.training.setup import initialize_weights
 from bertpt.training.step import accumulate_gradients
 from bertpt.training.trainer import Trainer
-from bertpt_cli.signals import ending_without_farewell
 
 CONFIG = {
     "hidden_size": 12,
@@ -94,8 +95,8 @@ def gradients(folder, case, ranks):
     """The gradients of the first step, whole, and its result."""
     config = config_of(case).resolve()
     data = Dataset(folder / data_of(case))
-    trainer = Trainer(data, RunFolder(folder), config, Progress(), ranks=ranks)
-    set_first_weights(trainer.model, trainer.config, trainer.progress)
+    trainer = Trainer(data, config, Progress(), ranks=ranks)
+    initialize_weights(trainer.model, trainer.config, trainer.progress)
     result = accumulate_gradients(
         ranks.replicate(trainer.model.train()),
         trainer.training[0],
@@ -110,13 +111,11 @@ def gradients(folder, case, ranks):
 
 
 def after_a_step_of_muon(folder, ranks):
-    """Weights before and after a step on hardware with bfloat16, and the optimizer's name."""
+    """Return the encoder's weights before and after a step of Muon in bfloat16."""
     config = PretrainConfig(**CONFIG, **SHARDED).resolve()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optimizer, "has_bfloat16", lambda _: True)
-        run = RunFolder(folder)
-        trainer = Trainer(Dataset(folder / "data"), run, config, Progress(), ranks=ranks)
-    set_first_weights(trainer.model, trainer.config, trainer.progress)
+    trainer = Trainer(Dataset(folder / "data"), config, Progress(), ranks=ranks)
+    trainer.optimizers = make_optimizers(trainer.model, config, torch.bfloat16)
+    initialize_weights(trainer.model, trainer.config, trainer.progress)
 
     def weights():
         parameters = trainer.model.named_parameters()
@@ -124,7 +123,7 @@ def after_a_step_of_muon(folder, ranks):
 
     before = weights()
     trainer._take_step(trainer.training[0])
-    return before, weights(), type(trainer.optimizers[1]).__name__
+    return before, weights()
 
 
 # --------------------------------------------------------------------------------- one of two ranks
@@ -137,9 +136,9 @@ def be_a_rank(folder):
     trainer.Trainer.train = lambda trainer: (trainers.append(trainer), train(trainer))[1]
     told = {}
     with join(PretrainConfig(**CONFIG)) as plain:
-        told["sum"] = plain.sum([1, 0.5 + plain.number, 1 << 40])
-        told["any"] = [plain.any(plain.number == 1), plain.any(False)]
-        told["broadcast"] = plain.broadcast(7.25 + plain.number)
+        told["sum"] = plain.sum([1, 0.5 + plain.rank, 1 << 40])
+        told["any"] = [plain.any(plain.rank == 1), plain.any(False)]
+        told["broadcast"] = plain.broadcast(7.25 + plain.rank)
         for case in CASES:
             ranks = ranks_for(plain, case)
             if case in GRADIENTS:
@@ -148,7 +147,7 @@ def be_a_rank(folder):
                     safetensors.torch.save_file(grads, folder / f"{case} gradients.safetensors")
             progress, heard = Progress(), []
             progress.log = heard.append
-            last = trainer.pretrain(
+            last = pretrain(
                 folder / data_of(case),
                 folder / "two" / case,
                 config=config_of(case),
@@ -170,7 +169,7 @@ def be_a_rank(folder):
         go_on(folder, "resumed", ranks=ranks_for(plain, "plain"))
         told["prolonged"] = prolonged_where_the_second_is_slow(folder, plain)
         told["apart"] = where_the_second_sees_an_older_checkpoint(folder, plain)
-        _, after, told["muon"] = after_a_step_of_muon(folder, ranks_for(plain, "sharded"))
+        _, after = after_a_step_of_muon(folder, ranks_for(plain, "sharded"))
         if plain.is_first:
             safetensors.torch.save_file(after, folder / "muon.safetensors")
         with pytest.MonkeyPatch.context() as patch:
@@ -179,7 +178,7 @@ def be_a_rank(folder):
         told["spoilt"] = spoilt_in_the_second_rank(folder, ranks_for(plain, "sharded"))
         told["diverged"] = saved_when_the_loss_is_not_finite(folder, ranks_for(plain, "plain"))
         told["by the clock"] = by_the_clock(folder, ranks_for(plain, "plain"))
-    (folder / f"rank {plain.number}.json").write_text(json.dumps(told))
+    (folder / f"rank {plain.rank}.json").write_text(json.dumps(told))
 
 
 def ranks_for(ranks, case):
@@ -200,15 +199,15 @@ def checksum(model):
 
 def go_on(folder, out, *, ranks=ALONE, **changes):
     config = resumed_config(folder / out, changes)
-    trainer.pretrain(folder / "data", folder / out, config=config, resume=True, ranks=ranks)
+    pretrain(folder / "data", folder / out, config=config, resume=True, ranks=ranks)
 
 
 def prolonged_where_the_second_is_slow(folder, ranks):
     """How often a new length is told of, as all must when they agree on a clock for it."""
-    load, tell, told = Checkpoint.load, trainer.Trainer._tell_new_length, []
+    load, tell, told = Checkpoint.load, trainer.Trainer._log_new_length, []
 
     def slow_load(checkpoint, *arguments):
-        time.sleep(0.3 * ranks.number)
+        time.sleep(0.3 * ranks.rank)
         return load(checkpoint, *arguments)
 
     def noting(trainer, *arguments):
@@ -217,18 +216,21 @@ def prolonged_where_the_second_is_slow(folder, ranks):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Checkpoint, "load", slow_load)
-        patch.setattr(trainer.Trainer, "_tell_new_length", noting)
+        patch.setattr(trainer.Trainer, "_log_new_length", noting)
         go_on(folder, "prolonged", ranks=ranks, steps=4)
     return len(told)
 
 
 def where_the_second_sees_an_older_checkpoint(folder, ranks):
     """The error."""
-    numbered = Checkpoints._numbered
     ranks.barrier()  # for what was saved last to be there
+    older = checkpoint_paths(folder / "prolonged")[-2]
     with pytest.MonkeyPatch.context() as patch:
-        if ranks.number:
-            patch.setattr(Checkpoints, "_numbered", lambda self: numbered(self)[:-1])
+        if ranks.rank:
+            patch.setattr(
+                "bertpt.training.pretrain.newest_checkpoint",
+                lambda *_: Checkpoint(older, verify(older)),
+            )
         with pytest.raises(InputError) as error:
             go_on(folder, "prolonged", ranks=ranks)
     return str(error.value)
@@ -255,8 +257,8 @@ def kept_for_the_backward_pass(folder, ranks):
     data = Dataset(folder / "data")
     for precision in ("float32", "bfloat16"):
         config = dataclasses.replace(config_of("sharded"), precision=precision)
-        trainer = Trainer(data, RunFolder(folder), config, Progress(), ranks=ranks)
-        set_first_weights(trainer.model, trainer.config, trainer.progress)
+        trainer = Trainer(data, config, Progress(), ranks=ranks)
+        initialize_weights(trainer.model, trainer.config, trainer.progress)
         # Heads have square ones, too, which are put together with the embeddings.
         shapes = {tuple(p.shape) for p in trainer.model.bert.encoder.parameters() if p.ndim == 2}
         shapes = {(rows, columns) for rows, columns in shapes if rows != columns}
@@ -288,14 +290,14 @@ def spoilt_in_the_second_rank(folder, ranks):
 
     def spoiling_step(trainer, examples):
         result = take_step(trainer, examples)
-        if trainer.budget.step == 1 and ranks.number == 1:
+        if trainer.budget.step == 1 and ranks.rank == 1:
             own_part(next(trainer.model.parameters()).detach()).fill_(torch.nan)
         return result
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer.Trainer, "_take_step", spoiling_step)
         with pytest.raises(BertptError) as error:
-            trainer.pretrain(
+            pretrain(
                 folder / "data", folder / "two/spoilt", config=config_of("sharded"), ranks=ranks
             )
     return str(error.value)
@@ -303,7 +305,7 @@ def spoilt_in_the_second_rank(folder, ranks):
 
 def saved_when_the_loss_is_not_finite(folder, ranks):
     """The checkpoints that there are when the error of step 2 comes, though saving takes long."""
-    accumulate, seal, steps = trainer.accumulate_gradients, run.seal, itertools.count(1)
+    accumulate, seal, steps = trainer.accumulate_gradients, checkpoint.complete, itertools.count(1)
 
     def diverging(*arguments, **named):
         result = accumulate(*arguments, **named)
@@ -316,10 +318,10 @@ def saved_when_the_loss_is_not_finite(folder, ranks):
     config = dataclasses.replace(config_of("plain"), save_every=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "accumulate_gradients", diverging)
-        patch.setattr(run, "seal", slow_seal)
+        patch.setattr(checkpoint, "complete", slow_seal)
         with pytest.raises(BertptError, match=r"^step 2: loss nan"):
-            trainer.pretrain(folder / "data", folder / "two/diverged", config=config, ranks=ranks)
-    return [path.name for path in RunFolder(folder / "two/diverged").checkpoints.paths()]
+            pretrain(folder / "data", folder / "two/diverged", config=config, ranks=ranks)
+    return [path.name for path in checkpoint_paths(folder / "two/diverged")]
 
 
 def by_the_clock(folder, ranks):
@@ -328,14 +330,14 @@ def by_the_clock(folder, ranks):
     take_step = trainer.Trainer._take_step
 
     def slow_step(trainer, examples):
-        now[0] += 25.0 if ranks.number else 10.0
+        now[0] += 25.0 if ranks.rank else 10.0
         return take_step(trainer, examples)
 
     trainer.Trainer._take_step = slow_step
     schedule.time = SimpleNamespace(monotonic=lambda: now[0])
     trainer.time = schedule.time
     config = dataclasses.replace(config_of("plain"), steps=None, max_minutes=1.0, warmup=0.0)
-    result = trainer.pretrain(folder / "data", folder / "two" / "clock", config=config, ranks=ranks)
+    result = pretrain(folder / "data", folder / "two" / "clock", config=config, ranks=ranks)
     return {"step": result["step"]}
 
 
@@ -394,7 +396,7 @@ def folder(build_tiny, tmp_path_factory):
     build_tiny(folder / "mlm-data", objective="mlm")
     for case in CASES:
         data, out = folder / data_of(case), folder / "one" / case
-        trainer.pretrain(data, out, config=config_of(case))
+        pretrain(data, out, config=config_of(case))
     cut_back(folder, "one/plain", "resumed by two")
     cut_back(folder, "one/plain", "resumed by two, sharded")
     for end in ends_of(start_two([__file__, folder])):
@@ -409,7 +411,7 @@ def told(folder):
 
 
 def metrics(out):
-    return list(RunFolder(out).metrics)
+    return list(read_metrics(out))
 
 
 def assert_same_course(ours, theirs):
@@ -514,10 +516,9 @@ def test_every_rank_sees_a_new_length_however_late_it_looks(told):
     assert [rank["prolonged"] for rank in told] == [1, 1]
 
 
-def test_ranks_that_see_other_checkpoints_do_not_go_on(folder, told):
-    out = folder / "prolonged"
+def test_ranks_that_see_other_checkpoints_do_not_go_on(told):
     for rank in told:
-        assert rank["apart"].startswith(f"not every process finds {out}'s checkpoint of step 4 ")
+        assert rank["apart"].startswith("not every process found the checkpoint of step 4 intact")
 
 
 def test_a_weight_that_is_not_finite_in_one_rank_stops_all_before_they_save(folder, told):
@@ -538,10 +539,10 @@ def test_a_sharded_forward_pass_keeps_no_whole_matrix_of_a_layer(told):
         assert half["kinds"] == ["torch.float32"]
 
 
-def test_muon_in_bfloat16_makes_the_same_of_sharded_matrices(folder, told):
+@pytest.mark.usefixtures("told")
+def test_muon_in_bfloat16_makes_the_same_of_sharded_matrices(folder):
     found = safetensors.torch.load_file(folder / "muon.safetensors")
-    before, after, kind = after_a_step_of_muon(folder, ALONE)
-    assert (told[0]["muon"], kind) == ("ShardedMuon", "Muon")
+    before, after = after_a_step_of_muon(folder, ALONE)
     for name, start_value in before.items():
         if name.endswith("weight") and "LayerNorm" not in name:
             expected = after[name] - start_value
@@ -621,13 +622,13 @@ def test_what_nccl_says_is_told_when_the_ranks_do_not_meet(monkeypatch):
     def meet(*_):
         raise error
 
-    monkeypatch.setattr(distributed, "_meet", meet)
+    monkeypatch.setattr(distributed, "_connect", meet)
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(BertptError) as caught, join(PretrainConfig(device="cpu")):
         pass
     assert str(caught.value) == (
-        "rank 3 of 4 did not meet the others at node1, port 29400 (--distributed-timeout-minutes "
+        "rank 3 of 4 did not meet the others at node1, port 29400 (`distributed_timeout_minutes` "
         "10): Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 4000"
     )
 
@@ -686,14 +687,14 @@ def test_an_error_of_all_ranks_is_told_once(folder, tmp_path):
     assert [end.status for end in ends] == [1, 1]
     told = [line for end in ends for line in end.err.splitlines() if line.startswith("error")]
     assert len(told) == 1
-    assert told[0].endswith("a lower `learning_rate`")  # by the first rank, then
+    assert told[0].endswith("a lower --learning-rate")  # by the first rank, then
 
 
 @pytest.mark.slow
 def test_a_signal_to_one_rank_saves_and_ends_all_after_the_save(folder, tmp_path):
     code = (
-        "import time; from bertpt.training import run; seal = run.seal; "
-        "run.seal = lambda *arguments: (time.sleep(2), seal(*arguments)); "
+        "import time; from bertpt.training import checkpoint; seal = checkpoint.complete; "
+        "checkpoint.complete = lambda *arguments: (time.sleep(2), seal(*arguments)); "
         "from bertpt_cli.main import app; app()"
     )
     out = tmp_path / "run"
@@ -703,12 +704,12 @@ def test_a_signal_to_one_rank_saves_and_ends_all_after_the_save(folder, tmp_path
         time.sleep(0.1)
     processes[1].send_signal(signal.SIGTERM)
     processes[1].wait(timeout=300)  # who starts them would now end the other
-    saved = RunFolder(out).checkpoints.paths()
+    saved = checkpoint_paths(out)
     first, second = ends_of(processes)
     assert (first.status, second.status) == (143, 143), first.err + second.err
     [checkpoint] = saved
     step = checkpoint.name.removeprefix("step-")
-    assert f"SIGTERM: step {step} is saved in {out}; go on with `resume`" in first.err
+    assert f"SIGTERM: step {step} is saved in {out}; continue with --resume" in first.err
     assert second.err == ""
 
 
@@ -722,7 +723,7 @@ def test_who_waits_in_vain_says_so_in_one_line(folder, tmp_path):
     [end] = ends_of([process])
     assert end.status == 1
     assert end.err.startswith("error: rank 0 of 2 did not meet the others at 127.0.0.1, port ")
-    assert "(`distributed_timeout_minutes` 0.02)" in end.err
+    assert "(--distributed-timeout-minutes 0.02)" in end.err
     assert end.err.count("\n") == 1
 
 
@@ -756,10 +757,10 @@ def test_torchrun_ends_with_the_line_of_the_rank_that_failed(folder, tmp_path):
     assert done.status == 0
     assert done.out.count("\n") == 1
     assert failed.status == 1
-    assert len(re.findall("^error: .* exists; give another `out`", failed.err, re.MULTILINE)) == 1
+    assert len(re.findall("^error: .* exists; give another --out", failed.err, re.MULTILINE)) == 1
     assert LOST not in failed.err
 
 
 if __name__ == "__main__":
-    with ending_without_farewell(if_so=True):
+    with exit_without_teardown(enabled=True):
         be_a_rank(Path(sys.argv[1]))

@@ -20,9 +20,9 @@ from bertpt.data.hf_view import transformers_view
 from bertpt.model.bert import BertForPreTraining
 from bertpt.progress import Progress
 from bertpt.tokenizer import tokenizer
-from bertpt.training.record import resumed_config
-from bertpt.training.run import RunFolder
-from bertpt.training.trainer import Trainer, pretrain
+from bertpt.training.pretrain import pretrain
+from bertpt.training.run_folder import resumed_config
+from bertpt.training.trainer import Trainer
 
 SEQ_LEN = 16
 # "Dog" and "à" are other tokens where cleaning keeps case and accents.
@@ -129,14 +129,12 @@ def stopped_run(run, monkeypatch):
 
 
 @pytest.fixture
-def started(data, tmp_path):
+def started(data):
     """The model of a run that has made no step yet, in eval mode."""
-    numbers = itertools.count()
 
     def start_from(model, **settings):
         config = dataclasses.replace(CONFIG, init_from=str(model), **settings)
-        run = RunFolder(tmp_path / f"started-{next(numbers)}")
-        trainer = Trainer(Dataset(data), run, config, Progress())
+        trainer = Trainer(Dataset(data), config, Progress())
         trainer.start(overwrite=False)
         return trainer.model.eval()
 
@@ -547,7 +545,7 @@ def test_a_run_comes_back_from_transformers_bit_for_bit(build_tiny, tmp_path, cl
     theirs = tokenizer.load(tmp_path / "theirs")
     assert theirs.fingerprint == Dataset(data).manifest["tokenizer_sha256"]
     config = dataclasses.replace(CONFIG, init_from=str(tmp_path / "theirs"))
-    trainer = Trainer(Dataset(data), RunFolder(tmp_path / "second"), config, Progress())
+    trainer = Trainer(Dataset(data), config, Progress())
     trainer.start(overwrite=False)
     before = weights(tmp_path / "run/model")
     after = dict(trainer.model.named_parameters())

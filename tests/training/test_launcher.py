@@ -3,7 +3,7 @@
 import pytest
 
 from bertpt.errors import InputError
-from bertpt.training.launcher import Place, find_place, first_host
+from bertpt.training.launcher import Launch, first_host, read_launch
 
 TORCHRUN = {
     "RANK": "3",
@@ -28,29 +28,29 @@ SRUN = {
 
 
 def test_torchrun_says_which_rank_a_process_is():
-    assert find_place(TORCHRUN) == Place(3, 4, 1, "node1", 29400)
+    assert read_launch(TORCHRUN) == Launch(3, 4, 1, "node1", 29400)
 
 
 def test_torchrun_goes_before_slurm():
-    assert find_place({**SRUN, **TORCHRUN}) == find_place(TORCHRUN)
+    assert read_launch({**SRUN, **TORCHRUN}) == read_launch(TORCHRUN)
 
 
 def test_srun_says_which_rank_a_process_is():
-    place = find_place(SRUN)
-    assert (place.rank, place.num_ranks, place.local_rank) == (5, 8, 1)
+    place = read_launch(SRUN)
+    assert (place.rank, place.world_size, place.local_rank) == (5, 8, 1)
     assert place.address == "gpu03"
     assert 10_000 <= place.port < 30_000
 
 
 def test_srun_may_be_told_where_to_meet():
-    place = find_place({**SRUN, "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "4000"})
+    place = read_launch({**SRUN, "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "4000"})
     assert (place.address, place.port) == ("10.0.0.7", 4000)
 
 
 def test_steps_and_jobs_meet_on_ports_of_their_own():
     jobs = [{**SRUN, "SLURM_JOB_ID": str(71_234 + job)} for job in range(20)]
-    assert len({find_place(job).port for job in jobs}) == 20
-    assert find_place({**SRUN, "SLURM_STEP_ID": "3"}).port != find_place(SRUN).port
+    assert len({read_launch(job).port for job in jobs}) == 20
+    assert read_launch({**SRUN, "SLURM_STEP_ID": "3"}).port != read_launch(SRUN).port
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_steps_and_jobs_meet_on_ports_of_their_own():
     ids=["nothing", "sbatch", "srun of one task", "torchrun of one process"],
 )
 def test_a_process_may_be_alone(variables):
-    assert find_place(variables) is None
+    assert read_launch(variables) is None
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_a_process_may_be_alone(variables):
 def test_a_missing_variable_is_named_and_the_one_that_asks_for_it(variables, name, sign):
     variables = {key: value for key, value in variables.items() if key != name}
     with pytest.raises(InputError, match=f"^{name} is not set, though {sign} is.*unset {sign}$"):
-        find_place(variables)
+        read_launch(variables)
 
 
 def test_a_variable_that_is_no_number_is_named():
-    with pytest.raises(InputError, match=r"^WORLD_SIZE is 'many', which is no number"):
-        find_place({**TORCHRUN, "WORLD_SIZE": "many"})
+    with pytest.raises(InputError, match=r"^WORLD_SIZE is 'many', which is not a number"):
+        read_launch({**TORCHRUN, "WORLD_SIZE": "many"})
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from bertpt.data.dataset import Dataset
 from bertpt.errors import InputError, MismatchError
 from bertpt.evaluation.mlm import eval_mlm
 from bertpt.tokenizer.train import train_tokenizer
-from bertpt.training.trainer import Trainer, pretrain
+from bertpt.training.pretrain import pretrain
+from bertpt.training.trainer import Trainer
 
 CONFIG = PretrainConfig(
     hidden_size=12,
@@ -168,7 +169,7 @@ def test_resuming_on_other_folders_or_in_another_order_is_refused(out, parts):
         assert str(error.value) == (
             f"{out} was trained on {', '.join(map(str, parts))} "
             f"({Dataset(parts).fingerprint[:12]}), and {data.name} is {data.fingerprint[:12]}; "
-            "resume with the same folders in their order, or start another run"
+            "resume with the same folders in the same order, or start another run"
         )
 
 

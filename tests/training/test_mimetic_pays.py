@@ -8,7 +8,7 @@ import pytest
 
 from bertpt.build.build import build_data
 from bertpt.config import BuildConfig, PretrainConfig, TokenizerConfig
-from bertpt.training.trainer import pretrain
+from bertpt.training.pretrain import pretrain
 
 SAMPLE = Path(__file__).parents[2] / "data" / "python_docs.py"
 

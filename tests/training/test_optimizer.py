@@ -1,4 +1,4 @@
-"""Which parameter is treated how, and Muon in float32 beside torch's own."""
+"""How each parameter is treated, and Muon compared with torch's own."""
 
 import math
 import re
@@ -9,9 +9,8 @@ from torch import nn
 
 from bertpt.config import BertConfig, PretrainConfig
 from bertpt.model.bert import BertForPreTraining
-from bertpt.training import optimizer as optimizer_module
 from bertpt.training.optimizer import (
-    Float32Muon,
+    Muon,
     describe_groups,
     load_optimizer_state,
     make_optimizers,
@@ -21,6 +20,7 @@ from bertpt.training.optimizer import (
     set_learning_rate,
 )
 
+PRECISIONS = (torch.float32, torch.bfloat16)
 SHAPES = {"wide": (6, 22), "tall": (22, 6), "square": (10, 10)}
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan et al.
 
@@ -45,6 +45,10 @@ def randomized():
 
 def settings(**values):
     return PretrainConfig(steps=10, **values).resolve()
+
+
+def optimizers_of(model, precision=torch.float32, **values):
+    return make_optimizers(model, settings(**values), precision)
 
 
 def set_gradients(model, seed=None):
@@ -73,17 +77,10 @@ def well_conditioned(rows, columns, *, largest, smallest, seed=0):
     return (left * torch.linspace(largest, smallest, rank)) @ right.T
 
 
-@pytest.fixture(params=[False, True], ids=["emulated bfloat16", "bfloat16"])
-def either_muon(request, monkeypatch):
-    """Both a processor that emulates bfloat16, and one that has it."""
-    monkeypatch.setattr(optimizer_module, "has_bfloat16", lambda _: request.param)
-    return torch.optim.Muon if request.param else Float32Muon
-
-
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_every_parameter_is_in_exactly_one_group(kind):
     model = randomized()
-    found = [p for group in groups_of(make_optimizers(model, settings(optimizer=kind)))
+    found = [p for group in groups_of(optimizers_of(model, optimizer=kind))
              for p in group["params"]]  # fmt: skip
     assert len(found) == len(set(found))
     assert set(found) == set(model.parameters())
@@ -101,22 +98,41 @@ def test_muon_gets_the_encoders_matrices_and_nothing_else():
 
 
 def test_without_muon_there_is_one_optimizer():
-    optimizers = make_optimizers(randomized(), settings(optimizer="adamw"))
+    optimizers = optimizers_of(randomized(), optimizer="adamw")
     assert [type(optimizer) for optimizer in optimizers] == [torch.optim.AdamW]
 
 
-def test_muon_is_torchs_own_where_the_hardware_has_bfloat16(either_muon):
-    optimizers = make_optimizers(randomized(), settings(optimizer="muon"))
-    assert [type(optimizer) for optimizer in optimizers] == [torch.optim.AdamW, either_muon]
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_muon_iterates_in_the_precision_of_training(precision):
+    """A product of bfloat16 has 8 significant bits, and so has all that Muon adds to zeros."""
+    model = randomized()
+    _, muon = optimizers_of(model, precision, optimizer="muon", weight_decay=0.0)
+    for group in muon.param_groups:
+        group["lr"] = 1.0
+    matrices = muon.param_groups[0]["params"]
+    with torch.no_grad():
+        for matrix in matrices:
+            matrix.zero_()
+    set_gradients(model, seed=1)
+    muon.step()
+    squares = [matrix for matrix in matrices if matrix.shape == (12, 12)]
+    in_bfloat16 = [torch.equal(m, m.bfloat16().float()) for m in squares]
+    assert set(in_bfloat16) == {precision == torch.bfloat16}
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
-@pytest.mark.usefixtures("either_muon")
-def test_decay_shrinks_matrices_once_and_leaves_biases_and_layer_norms(kind):
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_decay_shrinks_matrices_once_and_leaves_biases_and_layer_norms(kind, precision):
     model = randomized()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    config = settings(optimizer=kind, learning_rate=1.0, muon_learning_rate=1.0, weight_decay=0.1)
-    optimizers = make_optimizers(model, config)
+    optimizers = optimizers_of(
+        model,
+        precision,
+        optimizer=kind,
+        learning_rate=1.0,
+        muon_learning_rate=1.0,
+        weight_decay=0.1,
+    )
     set_gradients(model)
     take_step(optimizers)
     for name, parameter in model.named_parameters():
@@ -130,7 +146,7 @@ def test_decay_shrinks_matrices_once_and_leaves_biases_and_layer_norms(kind):
 
 def test_the_learning_rate_is_a_share_of_each_groups_own_peak():
     config = settings(optimizer="muon", learning_rate=0.3, muon_learning_rate=0.5)
-    optimizers = make_optimizers(randomized(), config)
+    optimizers = make_optimizers(randomized(), config, torch.float32)
     for scale in (1.0, 0.25, 0.5):
         set_learning_rate(optimizers, scale)
         rates = [group["lr"] for group in groups_of(optimizers)]
@@ -140,9 +156,7 @@ def test_the_learning_rate_is_a_share_of_each_groups_own_peak():
 def test_adamw_moves_every_weight_by_the_learning_rate_at_first():
     """Adam's first step is g / |g|, whatever the size of the gradient."""
     model = randomized()
-    optimizers = make_optimizers(
-        model, settings(optimizer="adamw", learning_rate=0.01, weight_decay=0.0)
-    )
+    optimizers = optimizers_of(model, optimizer="adamw", learning_rate=0.01, weight_decay=0.0)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     set_gradients(model, seed=2)
     take_step(optimizers)
@@ -154,11 +168,12 @@ def test_adamw_moves_every_weight_by_the_learning_rate_at_first():
         )
 
 
-def test_muon_in_float32_goes_where_torchs_goes():
-    def trained(kind):
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_muon_goes_where_torchs_goes(precision):
+    def trained(kind, **options):
         generator = torch.Generator().manual_seed(7)
         weights = [nn.Parameter(torch.zeros(shape)) for shape in SHAPES.values()]
-        optimizer = kind(weights, lr=0.1, weight_decay=0.1)
+        optimizer = kind(weights, lr=0.1, weight_decay=0.1, **options)
         steps = []
         for _ in range(3):
             before = [weight.detach().clone() for weight in weights]
@@ -169,7 +184,7 @@ def test_muon_in_float32_goes_where_torchs_goes():
         buffers = [optimizer.state[weight]["momentum_buffer"] for weight in weights]
         return [step for taken in steps for step in taken], buffers
 
-    ours, our_momentum = trained(Float32Muon)
+    ours, our_momentum = trained(Muon, precision=precision)
     theirs, their_momentum = trained(torch.optim.Muon)
     for our, their in zip(ours, theirs, strict=True):
         cosine = torch.cosine_similarity(our.flatten(), their.flatten(), dim=0)
@@ -182,7 +197,7 @@ def test_muon_in_float32_goes_where_torchs_goes():
 def test_muon_leaves_a_weight_without_a_gradient_alone():
     weights = [nn.Parameter(torch.ones(4, 4)), nn.Parameter(torch.ones(4, 4))]
     weights[1].grad = torch.eye(4)
-    Float32Muon(weights, lr=0.1, weight_decay=0.1).step()
+    Muon(weights, lr=0.1, weight_decay=0.1, precision=torch.float32).step()
     assert torch.equal(weights[0], torch.ones(4, 4))
     assert not torch.equal(weights[1], torch.ones(4, 4))
 
@@ -216,18 +231,19 @@ def test_newton_schulz_of_zero_is_zero():
     assert torch.equal(newton_schulz(zeros, coefficients=COEFFICIENTS, steps=5, eps=1e-7), zeros)
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
-def test_saved_state_goes_on_bit_for_bit(kind):
+def test_saved_state_goes_on_bit_for_bit(kind, precision):
     config = settings(optimizer=kind, weight_decay=0.1)
     model = randomized()
-    optimizers = make_optimizers(model, config)
+    optimizers = make_optimizers(model, config, precision)
     for seed in (1, 2):
         set_gradients(model, seed)
         take_step(optimizers)
 
     restored = randomized()
     restored.load_state_dict(model.state_dict())
-    new = make_optimizers(restored, config)
+    new = make_optimizers(restored, config, precision)
     saved = {name: t.clone() for name, t in optimizer_state(optimizers, model).items()}
     load_optimizer_state(new, restored, saved)
     for seed in (3, 4):
@@ -244,12 +260,12 @@ def test_saved_state_goes_on_bit_for_bit(kind):
 def test_without_its_state_a_run_would_go_elsewhere():
     """Else the test above could not fail."""
     model, config = randomized(), settings(optimizer="muon")
-    optimizers = make_optimizers(model, config)
+    optimizers = make_optimizers(model, config, torch.float32)
     set_gradients(model, 1)
     take_step(optimizers)
     restored = randomized()
     restored.load_state_dict(model.state_dict())
-    new = make_optimizers(restored, config)
+    new = make_optimizers(restored, config, torch.float32)
     for each, its in ((model, optimizers), (restored, new)):
         set_gradients(each, 2)
         take_step(its)
@@ -261,7 +277,7 @@ def test_without_its_state_a_run_would_go_elsewhere():
 
 def test_the_names_of_the_state_are_those_of_the_parameters():
     model = randomized()
-    optimizers = make_optimizers(model, settings(optimizer="muon"))
+    optimizers = optimizers_of(model, optimizer="muon")
     set_gradients(model, 1)
     take_step(optimizers)
     state = optimizer_state(optimizers, model)
@@ -280,7 +296,7 @@ def test_the_sizes_of_the_groups_are_told_by_a_count_by_hand():
     decayed = 12 * (99 + 11 + 2) + 12 * 12 + 12 * 12 + 2 * 12
     adamw = f"AdamW on 6 tensors ({decayed:,} parameters), weight decay 0.1"
     rest = sum(p.numel() for p in model.parameters()) - 2112 - decayed
-    told = describe_groups(make_optimizers(model, settings(optimizer="muon", weight_decay=0.1)))
+    told = describe_groups(optimizers_of(model, optimizer="muon", weight_decay=0.1))
     first, second, third = told.split("; ")
     assert (first, third) == (adamw, muon)
     assert re.fullmatch(rf"AdamW on \d+ tensors \({rest:,} parameters\), weight decay 0", second)

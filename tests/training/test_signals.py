@@ -13,11 +13,12 @@ import safetensors.torch
 import torch
 
 from bertpt.config import PretrainConfig
+from bertpt.signals import StopRequest
 from bertpt.training import trainer
-from bertpt.training.record import resumed_config
-from bertpt.training.run import RunFolder, Snapshot
-from bertpt.training.signals import Signals
-from bertpt.training.trainer import Trainer, pretrain
+from bertpt.training.checkpoint import Snapshot, checkpoint_paths, newest_checkpoint
+from bertpt.training.pretrain import pretrain
+from bertpt.training.run_folder import resumed_config
+from bertpt.training.trainer import Trainer
 
 CONFIG = PretrainConfig(
     hidden_size=12,
@@ -94,15 +95,15 @@ def assert_same_run(one, other):
     assert metrics(one) == metrics(other)
     for name in ("model.safetensors", "optimizer.safetensors"):
         left, right = (
-            safetensors.torch.load_file(RunFolder(run).checkpoints.newest().path / name)
-            for run in (one, other)
+            safetensors.torch.load_file(newest_checkpoint(run).path / name) for run in (one, other)
         )
         assert left.keys() == right.keys()
         assert all(torch.equal(left[key], right[key]) for key in left), name
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("step", [1, 3, 5])
+@pytest.mark.parametrize(
+    ("number", "step"), [(signal.SIGINT, 1), (signal.SIGTERM, 3), (signal.SIGHUP, 5)]
+)
 def test_the_step_is_finished_and_saved_and_the_run_goes_on_as_if_nothing_were(
     data, tmp_path, send, number, step
 ):
@@ -111,7 +112,7 @@ def test_the_step_is_finished_and_saved_and_the_run_goes_on_as_if_nothing_were(
     with pytest.raises((KeyboardInterrupt, SystemExit)) as left:
         go(data, tmp_path / "run")
     assert isinstance(left.value, SystemExit) == (number != signal.SIGINT)
-    assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == f"step-{step}"
+    assert newest_checkpoint(tmp_path / "run").path.name == f"step-{step}"
     resume(data, tmp_path / "run")
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
@@ -137,7 +138,7 @@ def test_an_evaluation_that_is_interrupted_is_done_when_the_run_goes_on(
         patch.setattr(trainer, "evaluate", interrupted)
         with pytest.raises(SystemExit):
             go(data, tmp_path / "run")
-    assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == f"step-{at}"
+    assert newest_checkpoint(tmp_path / "run").path.name == f"step-{at}"
     assert at in evaluated_steps(tmp_path / "whole")
     assert at not in evaluated_steps(tmp_path / "run")
     resume(data, tmp_path / "run")
@@ -149,14 +150,14 @@ def test_a_sighup_that_is_ignored_ends_no_run(data, tmp_path, send):
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     send(2, signal.SIGHUP)
     go(data, tmp_path / "run")
-    assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == "step-7"
+    assert newest_checkpoint(tmp_path / "run").path.name == "step-7"
 
 
 def test_sigusr1_saves_and_goes_on(data, tmp_path, send):
     go(data, tmp_path / "whole", keep_last=0)
     send(2, signal.SIGUSR1)
     go(data, tmp_path / "run", keep_last=0)
-    saved = [path.name for path in RunFolder(tmp_path / "run").checkpoints.paths()]
+    saved = [path.name for path in checkpoint_paths(tmp_path / "run")]
     assert saved == ["step-2", "step-7"]
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
@@ -164,7 +165,7 @@ def test_sigusr1_saves_and_goes_on(data, tmp_path, send):
 def test_sigusr1_in_a_step_that_is_saved_anyway_saves_once(data, tmp_path, send):
     send(2, signal.SIGUSR1)
     go(data, tmp_path / "run", save_every=2, keep_last=0)
-    saved = [path.name for path in RunFolder(tmp_path / "run").checkpoints.paths()]
+    saved = [path.name for path in checkpoint_paths(tmp_path / "run")]
     assert saved == ["step-2", "step-4", "step-6", "step-7"]
 
 
@@ -172,27 +173,27 @@ def test_a_second_ctrl_c_leaves_at_once_and_harms_nothing(data, tmp_path, send):
     send(5, signal.SIGINT, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         go(data, tmp_path / "run", save_every=2)
-    assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == "step-4"
+    assert newest_checkpoint(tmp_path / "run").path.name == "step-4"
     assert [entry["step"] for entry in metrics(tmp_path / "run") if entry["split"] == "train"] == [
         *(1, 2, 3, 4)
     ]
 
 
 def test_ctrl_c_twice_while_a_checkpoint_is_written_waits_for_it(data, tmp_path, monkeypatch):
-    write = Snapshot.write
+    write = Snapshot.write_model
 
-    def interrupted(snapshot, folder):
-        write(snapshot, folder)
+    def interrupted(snapshot, folder, card):
+        write(snapshot, folder, card)
         if "step-4" in str(folder):
             os.kill(os.getpid(), signal.SIGINT)
             while signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
                 time.sleep(0.001)  # two that come at once count as one
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Snapshot, "write", interrupted)
+    monkeypatch.setattr(Snapshot, "write_model", interrupted)
     with pytest.raises(KeyboardInterrupt):
         go(data, tmp_path / "run", save_every=2)
-    assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == "step-4"
+    assert newest_checkpoint(tmp_path / "run").path.name == "step-4"
     assert not list((tmp_path / "run").rglob("*.tmp-*"))
 
 
@@ -206,11 +207,11 @@ def test_a_thread_may_train(data, tmp_path):
     thread = threading.Thread(target=go, args=(data, tmp_path / "run"), kwargs={"steps": 1})
     thread.start()
     thread.join()
-    assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == "step-1"
+    assert newest_checkpoint(tmp_path / "run").path.name == "step-1"
 
 
 def test_a_save_is_asked_for_once():
-    with Signals() as signals:
+    with StopRequest() as signals:
         os.kill(os.getpid(), signal.SIGUSR1)
         assert signals.take_save()
         assert not signals.take_save()
@@ -221,13 +222,18 @@ def test_loader_processes_change_no_bit_also_when_interrupted(data, tmp_path, se
     go(data, tmp_path / "whole")
     send(4, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        go(data, tmp_path / "run", loader_workers=2)
+        go(data, tmp_path / "run", loader_workers=1)
     resume(data, tmp_path / "run")
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
-    "when", [(trainer.console, "training_bar"), (Trainer, "_take_step")], ids=["first", "in a step"]
+    "when",
+    [
+        (trainer.console, "training_bar"),
+        pytest.param((Trainer, "_take_step"), marks=pytest.mark.slow),
+    ],
+    ids=["first", "in a step"],
 )
 def test_signals_to_all_processes_are_for_the_one_that_trains(data, tmp_path, monkeypatch, when):
     """A terminal, systemd and Slurm send them to loader processes, too, even as these start."""
@@ -243,7 +249,7 @@ def test_signals_to_all_processes_are_for_the_one_that_trains(data, tmp_path, mo
 
     monkeypatch.setattr(*when, signalled)
     go(data, tmp_path / "run", loader_workers=2)
-    assert RunFolder(tmp_path / "run").checkpoints.newest().path.name == "step-7"
+    assert newest_checkpoint(tmp_path / "run").path.name == "step-7"
     assert not multiprocessing.active_children()
 
 

@@ -20,11 +20,12 @@ from bertpt.errors import BertptError, InputError, MismatchError, OutputError, S
 from bertpt.model.bert import BertForPreTraining
 from bertpt.progress import Progress
 from bertpt.training import trainer
-from bertpt.training.optimizer import Float32Muon
-from bertpt.training.record import resumed_config
-from bertpt.training.run import RunFolder
-from bertpt.training.setup import set_first_weights
-from bertpt.training.trainer import Trainer, pretrain
+from bertpt.training.checkpoint import checkpoint_paths, newest_checkpoint
+from bertpt.training.optimizer import Muon
+from bertpt.training.pretrain import pretrain
+from bertpt.training.run_folder import resumed_config
+from bertpt.training.setup import initialize_weights
+from bertpt.training.trainer import Trainer
 
 CONFIG = PretrainConfig(
     hidden_size=12,
@@ -102,8 +103,8 @@ def weights(folder):
 
 def start_of(data, config):
     """The weights before the first step."""
-    trainer = Trainer(Dataset(data), RunFolder(data), config, Progress())
-    set_first_weights(trainer.model, trainer.config, trainer.progress)
+    trainer = Trainer(Dataset(data), config, Progress())
+    initialize_weights(trainer.model, trainer.config, trainer.progress)
     return {name: p.detach() for name, p in trainer.model.named_parameters()}
 
 
@@ -157,9 +158,9 @@ def test_micro_batches_give_the_weights_of_the_whole_batch(run, size):
             assert one[key] == pytest.approx(other[key], abs=1e-5), key
 
 
-def test_gradients_are_clipped_after_all_micro_batches(data, tmp_path, monkeypatch):
+def test_gradients_are_clipped_after_all_micro_batches(data, monkeypatch):
     config = dataclasses.replace(CONFIG, micro_batch_size=2, max_grad_norm=0.01, optimizer="adamw")
-    trainer = Trainer(Dataset(data), RunFolder(tmp_path / "run"), config, Progress())
+    trainer = Trainer(Dataset(data), config, Progress())
     norms = []
 
     def note_norm():
@@ -238,8 +239,8 @@ def test_a_finished_run_goes_on_when_given_more_steps(run, data):
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("linear", r"--steps 8 instead of --steps 4: .* is 0\.000833, not 0\.0005$"),
-        ("constant", r"--steps 8 instead of --steps 4: .* is 0\.001, not 0\.001$"),
+        ("linear", r"`steps` 8 instead of `steps` 4: .* is 0\.000833, not 0\.0005$"),
+        ("constant", r"`steps` 8 instead of `steps` 4: .* is 0\.001, not 0\.001$"),
     ],
 )
 def test_another_length_and_what_it_makes_of_the_learning_rate_is_told(
@@ -390,7 +391,7 @@ def test_what_pretrain_returns_is_the_last_line_of_the_metrics(data, tmp_path):
 def test_the_learning_rate_that_is_logged_is_the_one_applied(run, monkeypatch, optimizer):
     applied = {"learning_rate": [], "muon_learning_rate": []}
     kinds = {torch.optim.AdamW: "learning_rate"}
-    kinds.update(dict.fromkeys((torch.optim.Muon, Float32Muon), "muon_learning_rate"))
+    kinds.update({Muon: "muon_learning_rate"})
 
     def noting(kind, step):
         def noted(self, *arguments):
@@ -517,7 +518,7 @@ def test_a_run_of_minutes_does_not_evaluate_away_the_end_of_its_decay(run, clock
 def test_keep_last_keeps_the_newest_by_number(run):
     out = run(steps=11, save_every=1, keep_last=2)
     assert checkpoints(out) == {"step-10", "step-11"}
-    assert [path.name for path in RunFolder(out).checkpoints.paths()] == ["step-10", "step-11"]
+    assert [path.name for path in checkpoint_paths(out)] == ["step-10", "step-11"]
 
 
 def test_keep_last_0_keeps_all(run):
@@ -553,7 +554,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_is_not_saved(data, tmp_path)
     )
     with pytest.raises(BertptError, match=r"step \d+: loss .*(nan|inf)"):
         pretrain(data, tmp_path / "run", config=config)
-    newest = RunFolder(tmp_path / "run").checkpoints.paths()[-1]
+    newest = checkpoint_paths(tmp_path / "run")[-1]
     assert all(tensor.isfinite().all() for tensor in weights(newest).values())
     *taken, last = metrics(tmp_path / "run")
     assert all(math.isfinite(entry["loss"]) and "not_taken" not in entry for entry in taken)
@@ -585,7 +586,7 @@ class BadLosses:
 
 def test_the_message_names_the_step_its_rows_and_the_way_out(data, tmp_path, monkeypatch):
     BadLosses(monkeypatch, 3)
-    trained_on = Trainer(Dataset(data), RunFolder(tmp_path / "other"), CONFIG, Progress())
+    trained_on = Trainer(Dataset(data), CONFIG, Progress())
     rows = ", ".join(map(str, trained_on.training.rows(2)))
     with pytest.raises(
         BertptError,
@@ -602,7 +603,7 @@ def test_bad_batches_may_be_skipped_and_count_as_steps(data, tmp_path, monkeypat
     skipped = [entry for entry in metrics(tmp_path / "run") if "not_taken" in entry]
     assert [entry["step"] for entry in skipped] == [2, 4]
     assert all(entry["loss"] is entry["nsp_loss"] is None for entry in skipped)
-    newest = RunFolder(tmp_path / "run").checkpoints.newest().path
+    newest = newest_checkpoint(tmp_path / "run").path
     assert newest.name == "step-5"
     assert all(tensor.isfinite().all() for tensor in weights(newest).values())
 
@@ -627,7 +628,7 @@ def test_skipped_steps_push_out_no_checkpoint_of_steps_that_were_taken(data, tmp
         BertptError, match=r"^step 5: .*, 3 in a row, so the weights are at fault .* `init_from`"
     ):
         pretrain(data, tmp_path / "run", config=config)
-    saved = [path.name for path in RunFolder(tmp_path / "run").checkpoints.paths()]
+    saved = [path.name for path in checkpoint_paths(tmp_path / "run")]
     assert saved == ["step-1", "step-2"]
 
 
@@ -641,7 +642,7 @@ def test_a_held_out_loss_that_is_not_finite_ends_the_run_and_saves_nothing(
     config = dataclasses.replace(CONFIG, eval_every=2, save_every=1, keep_last=0)
     with pytest.raises(BertptError, match=r"^step 2: the held-out loss is nan, so nothing was"):
         pretrain(data, tmp_path / "run", config=config)
-    saved = [path.name for path in RunFolder(tmp_path / "run").checkpoints.paths()]
+    saved = [path.name for path in checkpoint_paths(tmp_path / "run")]
     assert saved == ["step-1"]
     assert metrics(tmp_path / "run", "valid")[-1]["loss"] is None
 
@@ -655,11 +656,11 @@ def test_skipped_steps_are_counted_over_the_whole_run(data, tmp_path, monkeypatc
     with pytest.raises(BertptError, match=r"^step 5: .* `skip_bad_batches` 2,"):
         pretrain(data, out, config=resumed_config(out, {}), resume=True)
     pretrain(data, out, config=resumed_config(out, {"skip_bad_batches": 2}), resume=True)
-    assert RunFolder(out).checkpoints.newest().path.name == "step-6"
+    assert newest_checkpoint(out).path.name == "step-6"
 
 
-def test_no_optimizer_steps_on_gradients_that_are_not_finite(data, tmp_path):
-    trainer = Trainer(Dataset(data), RunFolder(tmp_path / "run"), CONFIG, Progress())
+def test_no_optimizer_steps_on_gradients_that_are_not_finite(data):
+    trainer = Trainer(Dataset(data), CONFIG, Progress())
     trainer.start(overwrite=False)
     with torch.no_grad():
         trainer.model.cls.seq_relationship.bias[0] = math.nan

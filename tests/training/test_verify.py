@@ -76,9 +76,9 @@ def test_weights_that_are_not_quite_the_saved_ones_are_measured(data, monkeypatc
 @pytest.mark.parametrize(
     ("num_steps", "changes", "message"),
     [
-        (1, {}, r"^--verify-resume 1 must be at least 2$"),
-        (10, {}, r"^--verify-resume 10 exceeds the 9 steps of the run$"),
-        (4, {"steps": None, "max_minutes": 1.0}, r"^--verify-resume and --max-minutes exclude"),
+        (1, {}, r"^`verify_resume` 1 must be at least 2$"),
+        (10, {}, r"^`verify_resume` 10 exceeds the 9 steps of the run$"),
+        (4, {"steps": None, "max_minutes": 1.0}, r"^`verify_resume` and `max_minutes` exclude"),
     ],
 )
 def test_what_cannot_be_verified_is_refused(data, num_steps, changes, message):

@@ -1,6 +1,5 @@
 """The examples of one step after another, prepared ahead in other processes if so wished."""
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -11,10 +10,10 @@ from torch.utils.data import DataLoader
 from bertpt.data.batches import TrainingExamples
 from bertpt.data.example import Example
 from bertpt.errors import BertptError
-from bertpt.signals import block_signals
+from bertpt.signals import SAVE, STOP, block_signals
 
 # What a terminal or Slurm sends to all processes of a run; the one that trains decides what to do.
-TO_THE_TRAINER = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}
+TO_THE_TRAINER = {*STOP, SAVE}
 
 
 @contextmanager

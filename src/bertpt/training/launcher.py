@@ -1,4 +1,4 @@
-"""Which process of a job this is, by the variables that torchrun or Slurm's srun sets."""
+"""Read which rank of a job this process is from the variables of torchrun or Slurm's srun."""
 
 import re
 from collections.abc import Mapping
@@ -8,65 +8,68 @@ from bertpt.errors import InputError
 
 
 @dataclass(frozen=True)
-class Place:
-    """A process's place among those that train together.
+class Launch:
+    """How a launcher started this process, as one of several that train together.
 
     Attributes:
-        rank: its number among all of them.
-        num_ranks: how many they are.
-        local_rank: its number on its machine.
-        address: where rank 0 listens.
-        port: where rank 0 listens.
+        rank: of this process, from 0 on.
+        world_size: the number of processes.
+        local_rank: of this process on its machine.
+        address: host of rank 0.
+        port: that rank 0 listens on.
     """
 
     rank: int
-    num_ranks: int
+    world_size: int
     local_rank: int
     address: str
     port: int
 
 
-def find_place(variables: Mapping[str, str]) -> Place | None:
-    """The place that environment variables tell: torchrun's, else srun's; `None` if alone.
+def read_launch(variables: Mapping[str, str]) -> Launch | None:
+    """Read torchrun's environment variables, or else srun's.
+
+    Returns:
+        `None` if this process trains alone.
 
     Raises:
-        InputError: one of them is missing or is no number.
+        InputError: a variable is missing or is not a number.
     """
     if "RANK" in variables:
-        place = Place(
+        launch = Launch(
             rank=_number(variables, "RANK"),
-            num_ranks=_number(variables, "WORLD_SIZE"),
+            world_size=_number(variables, "WORLD_SIZE"),
             local_rank=_number(variables, "LOCAL_RANK") if "LOCAL_RANK" in variables else 0,
             address=_variable(variables, "MASTER_ADDR"),
             port=_number(variables, "MASTER_PORT"),
         )
-    # sbatch sets SLURM_NTASKS and SLURM_PROCID, too, for a script that runs once; srun alone has a
-    # step of so many tasks.
+    # sbatch sets SLURM_NTASKS and SLURM_PROCID, too, for a script that runs once; only srun sets
+    # the number of tasks of a step.
     elif "SLURM_STEP_NUM_TASKS" in variables:
-        place = _place_in_slurm(variables)
+        launch = _read_slurm(variables)
     else:
         return None
-    return place if place.num_ranks > 1 else None
+    return launch if launch.world_size > 1 else None
 
 
-def _place_in_slurm(variables: Mapping[str, str]) -> Place:
+def _read_slurm(variables: Mapping[str, str]) -> Launch:
     given = "MASTER_ADDR" in variables
     nodes = "SLURM_STEP_NODELIST" if "SLURM_STEP_NODELIST" in variables else "SLURM_JOB_NODELIST"
-    return Place(
+    return Launch(
         rank=_number(variables, "SLURM_PROCID"),
-        num_ranks=_number(variables, "SLURM_STEP_NUM_TASKS"),
+        world_size=_number(variables, "SLURM_STEP_NUM_TASKS"),
         local_rank=_number(variables, "SLURM_LOCALID"),
         address=variables["MASTER_ADDR"] if given else first_host(_variable(variables, nodes)),
         port=_number(variables, "MASTER_PORT")
         if "MASTER_PORT" in variables
-        # Another one for each step of each job, below those that systems give to clients.
+        # A port for each step of each job, below those that systems assign to clients.
         else 10_000
         + (_number(variables, "SLURM_JOB_ID") + _number(variables, "SLURM_STEP_ID")) % 20_000,
     )
 
 
 def first_host(nodes: str) -> str:
-    """The first host of a list in Slurm's notation: a03 of "a[03-05,09],b"."""
+    """Return the first host of a list in Slurm's notation: a03 of "a[03-05,09],b"."""
     first = re.match(r"(?:[^,\[\]]|\[[^\[\]]+\])+", nodes)
     if first is None:
         raise InputError(f"{nodes!r} names no node; set MASTER_ADDR to the host of rank 0")
@@ -86,5 +89,5 @@ def _variable(variables: Mapping[str, str], name: str) -> str:
 def _number(variables: Mapping[str, str], name: str) -> int:
     value = _variable(variables, name)
     if not value.isdecimal():
-        raise InputError(f"{name} is {value!r}, which is no number; torchrun and srun set it")
+        raise InputError(f"{name} is {value!r}, which is not a number; torchrun and srun set it")
     return int(value)

@@ -6,6 +6,12 @@ from typing import Any
 
 from bertpt.config import BertConfig, PretrainConfig
 
+TASKS = {
+    "nsp": "masked-language modelling and next-sentence prediction",
+    "sop": "masked-language modelling and sentence-order prediction (Lan et al., 2020)",
+    "mlm": "masked-language modelling",
+}
+
 
 def model_card(
     config: PretrainConfig,
@@ -29,9 +35,10 @@ def model_card(
         is_best: whether they are the run's best so far, which the model is kept for.
     """
     start = f"from `{config.init_from}`" if config.init_from else "from scratch"
+    objective = TASKS[manifest["settings"].get("objective", "nsp")]
     summary = (
-        f"A BERT encoder, trained {start} on masked-language modelling and next-sentence "
-        f"prediction (Devlin et al., 2019) by bertpt {record['packages']['bertpt']}."
+        f"A BERT encoder (Devlin et al., 2019), trained {start} on {objective} by bertpt "
+        f"{record['packages']['bertpt']}."
     )
     sections = [
         _front_matter(manifest),

@@ -3,22 +3,28 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from bertpt.config import PretrainConfig
-from bertpt.device import has_bfloat16
 from bertpt.model.sharded import is_sharded, sharded_like, whole
 
 
-def make_optimizers(model: nn.Module, config: PretrainConfig) -> list[torch.optim.Optimizer]:
-    """The optimizers that the settings ask for; every parameter is in exactly one group.
+def make_optimizers(
+    model: nn.Module, config: PretrainConfig, precision: torch.dtype
+) -> list[torch.optim.Optimizer]:
+    """Create the optimizers; every parameter is in exactly one group.
 
-    Weight decay is for matrices and embeddings, none for biases and LayerNorm. With "muon" the
-    encoder's matrices go to Muon and the rest to AdamW. Each group keeps its peak learning rate
-    under "peak_lr", which `set_learning_rate` scales.
+    Matrices and embeddings decay, biases and LayerNorm do not. With "muon" the encoder's matrices
+    go to Muon and the rest to AdamW. Each group keeps its peak learning rate under "peak_lr", which
+    `set_learning_rate` scales.
+
+    Args:
+        model: whose parameters to train.
+        config: resolved settings.
+        precision: format of the matrix products; Muon iterates in it.
     """
     assert config.learning_rate is not None
     assert config.muon_learning_rate is not None
@@ -33,10 +39,11 @@ def make_optimizers(model: nn.Module, config: PretrainConfig) -> list[torch.opti
     optimizers: list[torch.optim.Optimizer] = [rest]
     if groups["encoder matrices"]:
         optimizers.append(
-            _kind_of_muon(groups["encoder matrices"][0])(
+            Muon(
                 groups["encoder matrices"],
                 lr=config.muon_learning_rate,
                 weight_decay=config.weight_decay,
+                precision=precision,
             )
         )
     for group in _all_groups(optimizers):
@@ -88,29 +95,37 @@ def _all_groups(optimizers: list[torch.optim.Optimizer]) -> Iterator[dict[str, A
         yield from optimizer.param_groups
 
 
-def _kind_of_muon(matrix: Tensor) -> type[torch.optim.Muon]:
-    if not has_bfloat16(matrix.device):
-        return Float32Muon
-    return ShardedMuon if is_sharded(matrix) else torch.optim.Muon
+class Muon(torch.optim.Muon):
+    """torch.optim.Muon (Jordan et al., 2024) that iterates in a format of choice.
 
+    torch's iterates in bfloat16, whatever the format of training. In float32 that would magnify
+    rounding differences between one process and several, and a processor without bfloat16
+    instructions would spend most of a step on it (benchmarks/muon.py). Matrices of one shape are
+    iterated together. A sharded matrix is gathered first, since its parts say nothing about its
+    singular values. State and settings are those of torch.optim.Muon, with `nesterov` and
+    `adjust_lr_fn` at their defaults.
 
-class Float32Muon(torch.optim.Muon):
-    """torch.optim.Muon with its Newton-Schulz iteration in float32.
-
-    torch's iterates in bfloat16, which a processor without such instructions emulates: there one
-    step of it takes longer than the rest of the training step many times over
-    (benchmarks/muon.py). Matrices of one shape are iterated together. State and settings are
-    those of torch.optim.Muon, `nesterov` and `adjust_lr_fn` at their defaults.
-
-    Sharded matrices are put together one at a time, for what each process holds of one says nothing
-    about its singular values.
+    Args:
+        parameters: matrices.
+        lr: learning rate.
+        weight_decay: as in AdamW.
+        precision: format of the Newton-Schulz iteration.
     """
 
-    dtype: ClassVar[torch.dtype] = torch.float32  # of the iteration
+    def __init__(
+        self,
+        parameters: list[nn.Parameter],
+        *,
+        lr: float,
+        weight_decay: float,
+        precision: torch.dtype,
+    ) -> None:
+        super().__init__(parameters, lr=lr, weight_decay=weight_decay)
+        self.precision = precision
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
-        """Takes one step; no closure is called."""
+        """Take one step; closures are not called."""
         for group in self.param_groups:
             updates: dict[object, list[tuple[Tensor, Tensor]]] = defaultdict(list)
             for number, parameter in enumerate(group["params"]):
@@ -122,11 +137,11 @@ class Float32Muon(torch.optim.Muon):
                 momentum = state["momentum_buffer"]
                 momentum.lerp_(parameter.grad, 1 - group["momentum"])
                 update = parameter.grad.lerp(momentum, group["momentum"])
-                together = number if is_sharded(parameter) else parameter.shape
-                updates[together].append((parameter, update))
+                batch = number if is_sharded(parameter) else parameter.shape
+                updates[batch].append((parameter, update))
             for members in updates.values():
                 orthogonal = newton_schulz(
-                    torch.stack([whole(update) for _, update in members]).to(self.dtype),
+                    torch.stack([whole(update) for _, update in members]).to(self.precision),
                     coefficients=group["ns_coefficients"],
                     steps=group["ns_steps"],
                     eps=group["eps"],
@@ -136,16 +151,6 @@ class Float32Muon(torch.optim.Muon):
                 for (parameter, _), update in zip(members, orthogonal, strict=True):
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
                     parameter.add_(sharded_like(update, parameter), alpha=-learning_rate)
-
-
-class ShardedMuon(Float32Muon):
-    """The same in torch.optim.Muon's number format.
-
-    torch.optim.Muon takes sharded matrices, too, but its products send them around in every
-    iteration; here each travels once.
-    """
-
-    dtype = torch.bfloat16
 
 
 def newton_schulz(

@@ -24,7 +24,7 @@ from bertpt.rng import torch_seed
 UNTRAINED_TOLERANCE = 0.5  # nats that the untrained loss may be off
 
 
-def first_shape(config: PretrainConfig, data: Dataset) -> BertConfig:
+def model_config(config: PretrainConfig, data: Dataset) -> BertConfig:
     """The shape of a new model, or that of `init_from` with this run's dropout.
 
     Args:
@@ -65,13 +65,13 @@ def first_shape(config: PretrainConfig, data: Dataset) -> BertConfig:
     return shape
 
 
-def set_first_weights(
+def initialize_weights(
     model: BertForPreTraining, config: PretrainConfig, progress: Progress
 ) -> None:
     """Gives a model its first weights: drawn by the seed alone, or those of `init_from`.
 
     Args:
-        model: of `first_shape`.
+        model: of `model_config`.
         config: resolved settings.
         progress: is told what a folder lacked, and whether its positions were repeated.
 

@@ -72,11 +72,11 @@ def accumulate_gradients(
     )
     # Backward passes sum gradients over the ranks, so all must make as many as rank 0, which has
     # the largest share: at times one more than is needed, or one without an example at all.
-    largest_share = -(-num_examples // ranks.count)
+    largest_share = -(-num_examples // ranks.world_size)
     num_micro_batches = -(-largest_share // micro_batch_size)
     sums = torch.zeros(4, dtype=torch.float64, device=device)
     for number in range(num_micro_batches):
-        torch.manual_seed(dropout_seed(ranks.number * num_micro_batches + number))
+        torch.manual_seed(dropout_seed(ranks.rank * num_micro_batches + number))
         own = examples[number * micro_batch_size : (number + 1) * micro_batch_size] or [FILLER]
         batch = collate(own, pad_id=pad_id).to(device)
         with ranks.accumulating(model, is_last=number + 1 == num_micro_batches):

@@ -1,4 +1,4 @@
-"""Whether a run that is saved and loaded goes on as one that never stopped, on this machine."""
+"""Check on this machine that a resumed run continues as if it had never stopped."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from bertpt.config import PretrainConfig
 from bertpt.data.dataset import Dataset
 from bertpt.errors import SettingError
 from bertpt.progress import Progress
-from bertpt.training.record import resumed_config
-from bertpt.training.run import RunFolder
+from bertpt.training.checkpoint import newest_checkpoint
+from bertpt.training.run_folder import RunFolder, read_metrics, resumed_config
 from bertpt.training.trainer import Trainer
 
 LOSSES = ("loss", "mlm_loss", "nsp_loss", "grad_norm")
@@ -26,16 +26,16 @@ def verify_resume(
     num_steps: int,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Takes the first steps of a run twice, the second time through a checkpoint halfway.
+    """Run the first steps twice, the second time through a checkpoint halfway.
 
-    Both runs are kept in a temporary folder. On the CPU nothing may differ; some kernels of a GPU
-    add in an order of their own, so that two runs differ in the last bits anyway.
+    Both runs are in a temporary folder. On the CPU nothing may differ; some GPU kernels add in
+    varying order, so two runs differ in the last bits anyway.
 
     Args:
         data_path: a DATA folder, or several.
         config: of the run, whose schedule is followed.
-        num_steps: to take, 2 or more and no more than the run has.
-        progress: where to tell how far it is.
+        num_steps: steps to take: at least 2, at most those of the run.
+        progress: where to report.
 
     Returns:
         steps, saved_after (steps), identical (losses, gradient norms and weights, bit for bit),
@@ -43,7 +43,7 @@ def verify_resume(
         `None`).
 
     Raises:
-        BertptError: the run cannot be begun, or has no such number of steps.
+        BertptError: the run cannot start, or has fewer steps.
     """
     if num_steps < 2:
         raise SettingError("verify_resume", f"{num_steps} must be at least 2")
@@ -57,34 +57,37 @@ def verify_resume(
     data = Dataset(data_path)
     with (
         TemporaryDirectory(prefix="bertpt-") as folder,
-        RunFolder(Path(folder, "whole")) as unbroken,
-        RunFolder(Path(folder, "halfway")) as run,
+        RunFolder(Path(folder, "uninterrupted")) as uninterrupted,
+        RunFolder(Path(folder, "interrupted")) as interrupted,
     ):
-        whole = Trainer(data, unbroken, config, progress)
-        if num_steps > whole.budget.num_steps:
+        trainer = Trainer(data, config, progress, run=uninterrupted)
+        if num_steps > trainer.budget.num_steps:
             raise SettingError(
                 "verify_resume",
-                f"{num_steps} exceeds the {whole.budget.num_steps} steps of the run",
+                f"{num_steps} exceeds the {trainer.budget.num_steps} steps of the run",
             )
-        whole.start(overwrite=False)
-        whole.train(until=num_steps)
-        expected = whole.model.weights()
-        del whole  # a GPU may have no room for two
-        first = Trainer(data, run, config, progress)
-        first.start(overwrite=False)
-        first.train(until=halfway)
-        del first
-        second = Trainer(data, run, resumed_config(run.path, {}), progress, resume=True)
-        second.resume()
-        second.train(until=num_steps)
+        trainer.start()
+        trainer.train(until=num_steps)
+        expected = trainer.model.weights()
+        del trainer  # a GPU may not have room for two
+        trainer = Trainer(data, config, progress, run=interrupted)
+        trainer.start()
+        trainer.train(until=halfway)
+        del trainer
+        config = resumed_config(interrupted.path, {})
+        checkpoint = newest_checkpoint(interrupted.path)
+        trainer = Trainer(data, config, progress, run=interrupted, checkpoint=checkpoint)
+        trainer.resume()
+        trainer.train(until=num_steps)
         logged = [
-            [entry for entry in one.metrics if entry["split"] == "train"] for one in (unbroken, run)
+            [entry for entry in read_metrics(run.path) if entry["split"] == "train"]
+            for run in (uninterrupted, interrupted)
         ]
     off = {
         one["step"]: max(abs((one[name] or 0.0) - (other[name] or 0.0)) for name in LOSSES)
         for one, other in zip(*logged, strict=True)
     }
-    weights = _greatest_difference(expected, second.model.weights())
+    weights = _greatest_difference(expected, trainer.model.weights())
     return {
         "steps": num_steps,
         "saved_after": halfway,

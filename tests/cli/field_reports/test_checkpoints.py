@@ -104,7 +104,7 @@ def test_an_interrupted_warm_up_goes_on_with_rates_and_moments(
         asked = (*TINY, "--device", "cpu", "--precision", "float32", "--log-every", 1)
         stopped = run("pretrain", data.folder, "--out", out, *how, *asked, "--steps", 20)
     assert stopped.exit_code == 130
-    assert "SIGINT: saving step 7; Ctrl-C again leaves without it\n" in stopped.stderr
+    assert "SIGINT: saving step 7; press Ctrl-C again to quit without saving\n" in stopped.stderr
     assert "SIGINT: step 7 is saved" in stopped.stderr
     resumed = pretrain(data, out=out)
     assert "resuming" in resumed.log

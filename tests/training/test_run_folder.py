@@ -24,12 +24,12 @@ from bertpt.config import PretrainConfig
 from bertpt.data.dataset import Dataset
 from bertpt.errors import BertptError, InputError, OutputError
 from bertpt.progress import Progress
-from bertpt.training import run, trainer
+from bertpt.training import checkpoint, trainer
+from bertpt.training.checkpoint import checkpoint_paths, newest_checkpoint, verify
 from bertpt.training.optimizer import optimizer_state
-from bertpt.training.record import resumed_config
-from bertpt.training.run import RunFolder
-from bertpt.training.seal import open_sealed
-from bertpt.training.trainer import Trainer, pretrain
+from bertpt.training.pretrain import pretrain
+from bertpt.training.run_folder import RunFolder, resumed_config
+from bertpt.training.trainer import Trainer
 
 CONFIG = PretrainConfig(
     hidden_size=12,
@@ -116,8 +116,8 @@ def test_a_checkpoint_with_any_file_damaged_is_passed_over_and_named(data, whole
     written[len(written) // 2] ^= 4
     damaged.write_bytes(written)
     heard = resume(data, out)
-    [line] = told(heard, "passing over")
-    assert line.startswith(f"passing over {step(out, 5)}: {damaged} ")
+    [line] = told(heard, "skipping")
+    assert line.startswith(f"skipping {step(out, 5)}: {damaged} ")
     assert told(heard, "resuming") == [f"resuming {out} after step 4"]
     assert content(out / "model") == content(whole / "model")
     assert (
@@ -158,17 +158,17 @@ def test_damage_of_every_kind_to_every_file_is_one_line_that_names_it(out, kind)
             copy = shutil.copytree(good, out.parent / "copy")
             DAMAGE[kind](copy / name, rng)
             with pytest.raises(InputError) as caught:
-                open_sealed(copy)
+                verify(copy)
             assert str(caught.value).startswith(str(copy / name)), caught.value
             assert "\n" not in str(caught.value)
             shutil.rmtree(copy)
-    open_sealed(good)
+    verify(good)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "trainer_state.json"])
 def test_a_file_of_another_step_is_noticed(data, out, name):
     shutil.copy(step(out, 4) / name, step(out, 5) / name)
-    assert told(resume(data, out), "passing over")
+    assert told(resume(data, out), "skipping")
 
 
 def test_a_checkpoint_under_another_number_is_not_taken_for_that_step(data, out):
@@ -185,8 +185,8 @@ def test_where_no_checkpoint_is_whole_the_error_is_about_the_newest(data, out):
     with pytest.raises(InputError) as caught:
         resume(data, out)
     assert str(caught.value) == (
-        f"{step(out, 5) / 'config.json'} is missing; no other checkpoint is whole, so start with "
-        "--overwrite"
+        f"{step(out, 5) / 'config.json'} is missing; no other checkpoint is intact, so start with "
+        "`overwrite`"
     )
     assert content(out) == before
 
@@ -195,7 +195,7 @@ def test_where_no_checkpoint_is_whole_the_error_is_about_the_newest(data, out):
 def test_a_state_of_anything_is_refused(out, value):
     (step(out, 5) / "trainer_state.json").write_text(value)
     with pytest.raises(InputError, match=r"trainer_state\.json"):
-        open_sealed(step(out, 5))
+        verify(step(out, 5))
 
 
 def test_a_run_whose_config_lacks_a_part_is_refused(data, out):
@@ -207,7 +207,7 @@ def test_a_run_whose_config_lacks_a_part_is_refused(data, out):
 
 def test_a_checkpoint_that_was_loaded_may_change_or_go(data, out):
     config = resumed_config(out, {})
-    trainer = Trainer(Dataset(data), RunFolder(out), config, Progress(), resume=True)
+    trainer = Trainer(Dataset(data), config, Progress(), checkpoint=newest_checkpoint(out))
     trainer.resume()
 
     def state():
@@ -234,7 +234,7 @@ def test_junk_among_the_checkpoints_is_neither_trusted_nor_deleted(data, out):
     step(out, 2000).write_text("a file")
     heard = resume(data, out, steps=7)
     assert told(heard, "resuming") == [f"resuming {out} after step 5"]
-    passed_over = told(heard, "passing over")
+    passed_over = told(heard, "skipping")
     assert len(passed_over) == 1
     assert "step-1000/trainer_state.json is missing" in passed_over[0]
     kept = {"step-5", "step-6", "step-7"}
@@ -255,14 +255,14 @@ def test_a_damaged_later_checkpoint_does_not_push_out_the_new_one(data, out):
     shutil.rmtree(step(out, 4))
     resume(data, out, steps=4, keep_last=1, save_every=0)
     assert names(out / "checkpoints") == {"step-4", "step-5"}
-    open_sealed(step(out, 4))
+    verify(step(out, 4))
 
 
 def test_what_stands_in_a_checkpoints_place_is_kept_under_another_name(data, out):
     step(out, 6).mkdir()
     (step(out, 6) / "letter").write_text("Dear")
     resume(data, out, steps=6)
-    open_sealed(step(out, 6))
+    verify(step(out, 6))
     assert (out / "checkpoints" / "step-6.foreign-1" / "letter").read_text() == "Dear"
 
 
@@ -270,7 +270,7 @@ def test_old_checkpoints_go_only_when_the_new_one_is_complete(data, out, monkeyp
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(run, "seal", full)
+    monkeypatch.setattr(checkpoint, "complete", full)
     with pytest.raises(OutputError, match=r"cannot write .*step-6: No space"):
         resume(data, out, steps=7)
     assert names(out / "checkpoints") == {"step-3", "step-4", "step-5"}
@@ -290,8 +290,8 @@ def test_an_old_checkpoint_that_is_still_read_goes_later(data, out, monkeypatch)
         resume(data, out, steps=6)
     kept = {"step-4", "step-5", "step-6"}
     assert kept < names(out / "checkpoints")
-    assert RunFolder(out).checkpoints.newest().state.step == 6
-    assert {path.name for path in RunFolder(out).checkpoints.paths()} == kept
+    assert newest_checkpoint(out).state.step == 6
+    assert {path.name for path in checkpoint_paths(out)} == kept
     assert told(resume(data, out), "left unfinished")
     assert names(out / "checkpoints") == kept
 
@@ -450,9 +450,9 @@ def test_what_is_saved_are_the_weights_of_its_step_though_training_went_on(data,
     log = RunFolder.log
 
     def opens_after_the_second_step(self, entry):
-        log(self, entry)
         if entry["step"] == 2:
             late.set()
+        return log(self, entry)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "new_folder", slow)
@@ -469,7 +469,7 @@ def test_a_save_that_fails_ends_the_run_with_its_error(data, tmp_path, monkeypat
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(run, "seal", full)
+    monkeypatch.setattr(checkpoint, "complete", full)
     with pytest.raises(OutputError, match=r"cannot write .*step-5: No space"):
         pretrain(data, tmp_path / "run", config=dataclasses.replace(CONFIG, save_every=0))
 
@@ -486,7 +486,7 @@ def test_an_interrupted_run_waits_for_the_save_under_way(data, tmp_path, monkeyp
         pretrain(data, tmp_path / "run", config=CONFIG)
     assert names(tmp_path / "run" / "checkpoints") == {"step-1", "step-2", "step-3"}
     for number in (1, 2, 3):
-        open_sealed(step(tmp_path / "run", number))
+        verify(step(tmp_path / "run", number))
 
 
 # --------------------------------------------------------------------------------- a disk is full
@@ -510,7 +510,7 @@ def test_a_disk_that_is_full_at_any_write_leaves_what_was_there(data, out, kth, 
     assert str(out) in str(caught.value)
     assert not [path for path in out.rglob(".*") if path.is_dir()]
     heard = resume(data, out, steps=7)
-    assert not told(heard, "passing over")
+    assert not told(heard, "skipping")
     assert told(heard, "resuming")
     assert [entry["step"] for entry in evaluations(out)] == [1, 2, 3, 4, 5, 6, 7]
 
@@ -554,15 +554,15 @@ import json, os, signal, sys
 from pathlib import Path
 import torch
 from bertpt.config import PretrainConfig
-from bertpt.training import run
-from bertpt.training.trainer import pretrain
+from bertpt.training import checkpoint
+from bertpt.training.pretrain import pretrain
 torch.set_num_threads(1)  # as in the process that compares the bits
-seal = run.seal
+seal = checkpoint.complete
 def killed(folder, state):
     seal(folder, state)
     if state.step == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-run.seal = killed
+checkpoint.complete = killed
 config = PretrainConfig(**json.loads(sys.argv[3]))
 pretrain(Path(sys.argv[1]), Path(sys.argv[2]), config=config)
 """
