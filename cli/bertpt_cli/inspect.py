@@ -23,7 +23,7 @@ def inspect(
 
     A token to predict is written [seen|true]: what the model sees there, and what it should find.
     """
-    from bertpt.build.report import describe
+    from bertpt.build.describe import describe
     from bertpt.data.dataset import Dataset
 
     report = describe(Dataset(data), config)

@@ -46,7 +46,7 @@ def test_sentences_of_a_document_lie_side_by_side(stored):
 
 
 def test_a_part_counts_only_its_documents(stored):
-    part = stored.part(np.array([2, 0]))
+    part = stored.select(np.array([2, 0]))
     assert spelled(part, 1) == [[5, 6], [7]]
     assert (len(part), part.num_sentences, part.num_tokens) == (2, 5, 9)
     assert stored.num_single_sentences == 1
@@ -71,11 +71,11 @@ def test_reading_takes_no_memory_once_it_is_let_go_of(tmp_path):
     writer = DocumentWriter(tmp_path, np.dtype(np.uint16))
     ids = np.arange(50_000_000) % 60_000
     writer.add(ids, np.array([len(ids)]), np.array([True]))
-    stored = writer.finish().part(np.array([0]))
+    stored = writer.finish().select(np.array([0]))
     before = resident_megabytes()
     total = int(stored.tokens.sum(dtype=np.int64))
     read = resident_megabytes()
-    stored.release()
+    stored.release_memory()
     assert read - before > 80
     assert resident_megabytes() - before < 10
     assert int(stored.tokens.sum(dtype=np.int64)) == total == int(ids.sum())
@@ -87,5 +87,5 @@ def test_no_document_at_all_is_no_error(tmp_path):
 
 
 def test_documents_can_be_made_of_lists():
-    documents = StoredDocuments.of([[[1, 2], [3]], [[4, 5, 6]]])
+    documents = StoredDocuments.from_lists([[[1, 2], [3]], [[4, 5, 6]]])
     assert [spelled(documents, number) for number in range(2)] == [[[1, 2], [3]], [[4, 5, 6]]]

@@ -43,7 +43,9 @@ def instances(texts, *, vocab=VOCAB, scratch=None, **settings):
 
 
 def stored(texts, vocab):
-    return StoredDocuments.of([[[vocab.index(t) for t in s] for s in text] for text in texts])
+    return StoredDocuments.from_lists(
+        [[[vocab.index(t) for t in s] for s in text] for text in texts]
+    )
 
 
 def row(example):
@@ -80,7 +82,9 @@ def test_the_rows_are_those_that_googles_script_made(shared, tmp_path, dupe_fact
     path = str(shared / "corpora" / "google_sample_text.txt")
     vocabulary = tokenizer.load(shared / "vocab" / "bert-base-uncased.txt")
     texts = Corpus([path], sentence_per_line=True)
-    documents = StoredDocuments.of([vocabulary.encode_batch(sentences) for sentences in texts])
+    documents = StoredDocuments.from_lists(
+        [vocabulary.encode_batch(sentences) for sentences in texts]
+    )
     found = google_examples(
         documents,
         seq_len=128,

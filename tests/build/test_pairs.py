@@ -1,5 +1,6 @@
+"""Sentence pairs: what follows, what is random or swapped, and that nothing is lost."""
+
 from collections import Counter
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -7,25 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertpt.build.documents import StoredDocuments
-from bertpt.build.pairs import (
-    IS_NEXT,
-    NO_PAIR,
-    RANDOM,
-    Pair,
-    PairMaker,
-    count_sentences,
-    join,
-    num_heads,
-    truncate_pair,
-)
+from bertpt.build.pairs import IS_NEXT, RANDOM, OrderMaker, PairMaker, SegmentMaker
+from bertpt.build.sequences import truncate_pair
+from bertpt.config.data import IGNORE_INDEX
 from bertpt.rng import generator
-from bertpt.tokenizer import tokenizer
 
 
 def corpus(*documents):
     """Documents given by the lengths of their sentences; every token in them is another number."""
     numbers = iter(range(5, 10**9))
-    return StoredDocuments.of(
+    return StoredDocuments.from_lists(
         [[[next(numbers) for _ in range(n)] for n in lengths] for lengths in documents]
     )
 
@@ -125,7 +117,7 @@ def test_a_document_of_one_sentence_gives_random_pairs_only():
 
 
 def test_the_true_continuation_in_a_copy_of_the_document_is_never_called_random():
-    copies = StoredDocuments.of([[[5, 6], [7, 8, 9], [10]]] * 3)
+    copies = StoredDocuments.from_lists([[[5, 6], [7, 8, 9], [10]]] * 3)
     for seed in range(300):
         for a, b, label in pairs(copies, max_num_tokens=50, seed=seed):
             follows = b[0] == a[-1] + 1
@@ -133,7 +125,7 @@ def test_the_true_continuation_in_a_copy_of_the_document_is_never_called_random(
 
 
 def test_copies_of_one_sentence_give_no_pair_that_is_wrongly_labelled():
-    same = StoredDocuments.of([[[5, 6]] * 3] * 2)
+    same = StoredDocuments.from_lists([[[5, 6]] * 3] * 2)
     labels = {label for seed in range(50) for _, _, label in pairs(same, seed=seed)}
     assert labels == {IS_NEXT}
 
@@ -166,88 +158,98 @@ def test_a_document_of_a_million_sentences_is_cut_in_linear_time():
     assert num_pairs > 8000
 
 
-# ------------------------------------------------------------------------------------ truncation
+# -------------------------------------------------------------- sentence order, single segments
+
+LENGTHS = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=6), min_size=1, max_size=4)
 
 
-def truncated(num_a, num_b, max_num_tokens, seed=0):
-    """A and B of numbers from 0 and from 1000 on, cut."""
-    pair = Pair(0, num_a, 1000, 1000 + num_b, RANDOM)
-    cut = truncate_pair(pair, max_num_tokens, generator(seed, "test"))
-    assert cut.next_sentence_label == RANDOM
-    return range(cut.a_start, cut.a_end), range(cut.b_start, cut.b_end)
+def documents_of(lengths):
+    """Documents whose tokens are all different, so that every piece can be found again."""
+    token, documents = 5, []
+    for sentences in lengths:
+        documents.append([])
+        for length in sentences:
+            documents[-1].append(list(range(token, token + length)))
+            token += length
+    return StoredDocuments.from_lists(documents)
 
 
-def test_the_longer_segment_loses_tokens_first():
-    a, b = truncated(30, 4, 10)
-    assert len(a) == 6
-    assert list(b) == [1000, 1001, 1002, 1003]
+def tokens_of(documents, number):
+    start, *_, end = documents.ends(number)
+    return documents.tokens[start:end].tolist()
 
 
-def test_equal_segments_lose_tokens_in_turn_b_first():
-    """As google-research/bert: `trunc_tokens = tokens_a if len(a) > len(b) else tokens_b`."""
-    a, b = truncated(10, 10, 17)
-    assert (len(a), len(b)) == (9, 8)
+def all_pairs(kind, documents, *, max_num_tokens, short_seq_prob, seed=0):
+    """For each document, its own tokens and its pairs, cut to fit: A, B and the label."""
+    maker = kind(documents, max_num_tokens=max_num_tokens, short_seq_prob=short_seq_prob)
+    made = []
+    for number in range(len(documents)):
+        rng = generator(seed, "test", number)
+        cut = [truncate_pair(pair, max_num_tokens, rng) for pair in maker.pairs(number, rng)]
+        segments = [
+            (
+                documents.tokens[pair.a_start : pair.a_end],
+                documents.tokens[pair.b_start : pair.b_end],
+            )
+            for pair in cut
+        ]
+        labels = [pair.next_sentence_label for pair in cut]
+        pairs = [(a, b, label) for (a, b), label in zip(segments, labels, strict=True)]
+        made.append((tokens_of(documents, number), pairs))
+    return made
 
 
-@given(n=st.integers(1, 300), m=st.integers(1, 300), limit=st.integers(2, 620), seed=st.integers(0))
-def test_truncation_leaves_the_lengths_of_googles_loop(n, m, limit, seed):
-    left = [n, m]
-    while sum(left) > limit:
-        left[0 if left[0] > left[1] else 1] -= 1
-    a, b = truncated(n, m, limit, seed)
-    assert [len(a), len(b)] == left
-    assert 0 <= a.start < a.stop <= n
-    assert 1000 <= b.start < b.stop <= 1000 + m
-
-
-def test_front_and_back_are_cut_alike():
-    starts = [truncated(40, 4, 24, seed)[0].start for seed in range(500)]
-    assert np.mean(starts) == pytest.approx(10, abs=0.4)  # half of the 20 tokens cut
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 52, 53, 54, 106, 200])
-def test_the_heads_of_fair_coins_have_their_mean_and_spread(count):
-    rng = generator(0, "test", count)
-    heads = np.array([num_heads(count, rng) for _ in range(3000)])
-    assert 0 <= heads.min() <= heads.max() <= count
-    spread = (count / 4) ** 0.5  # of a binomial distribution
-    assert heads.mean() == pytest.approx(count / 2, abs=4 * spread / 3000**0.5)
-    assert heads.std() == pytest.approx(spread, rel=0.08)
-
-
-# ------------------------------------------------------------------------------- pairs to examples
-
-
-def test_joining_puts_cls_and_sep_in_place():
-    vocabulary = tokenizer.from_vocab(
-        ["[SEP]", *"abc", "[CLS]", "[PAD]", "[UNK]", "[MASK]"], lowercase=True, strip_accents=True
+@given(LENGTHS, st.integers(2, 30), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 9))
+def test_a_pair_of_order_is_consecutive_or_swapped(lengths, max_num_tokens, short, seed):
+    documents = documents_of(lengths)
+    made = all_pairs(
+        OrderMaker, documents, max_num_tokens=max_num_tokens, short_seq_prob=short, seed=seed
     )
-    pairs = [Pair(0, 2, 5, 6, RANDOM), Pair(3, 4, 4, 4, NO_PAIR), Pair(1, 2, 2, 5, IS_NEXT)]
-    joined = join(pairs, np.array([50, 51, 52, 53, 54, 55], dtype=np.uint16), vocabulary)
-    assert joined.input_ids.tolist() == [
-        *(4, 50, 51, 0, 55, 0),
-        *(4, 53, 0),
-        *(4, 51, 0, 52, 53, 54, 0),
-    ]
-    assert joined.input_ids.dtype == np.uint16
-    assert joined.num_tokens.tolist() == [6, 3, 7] == [pair.num_tokens for pair in pairs]
-    assert joined.b_starts.tolist() == [4, 3, 3]
+    for own, pairs in made:
+        for a, b, label in pairs:
+            assert label in (IS_NEXT, RANDOM)
+            assert 1 <= len(a) <= max_num_tokens - 1
+            assert len(b) >= 1
+            assert len(a) + len(b) <= max_num_tokens
+            first, second = (a, b) if label == IS_NEXT else (b, a)
+            assert first[-1] < second[0]
+            assert set(first) | set(second) <= set(own)
 
 
-@given(documents=corpora, max_num_tokens=st.integers(2, 40), seed=st.integers(0))
-def test_truncated_sentences_are_those_that_lack_tokens(documents, max_num_tokens, seed):
-    maker = PairMaker(documents, max_num_tokens=max_num_tokens, short_seq_prob=0.3)
-    rng = generator(seed, "test")
-    wholes = list(maker.pairs(0, rng))
-    cut = [truncate_pair(whole, max_num_tokens, rng) for whole in wholes]
-    sentences = [
-        set(range(start, end)) for start, end in pairwise(documents.sentence_ends.tolist())
-    ]
-    num_sentences = num_truncated = 0
-    for whole, pair in zip(wholes, cut, strict=True):
-        for slot in (0, 2):
-            before, after = (set(range(one[slot], one[slot + 1])) for one in (whole, pair))
-            inside = [sentence for sentence in sentences if sentence <= before]
-            num_sentences += len(inside)
-            num_truncated += sum(not sentence <= after for sentence in inside)
-    assert count_sentences(wholes, cut, documents.sentence_ends) == (num_sentences, num_truncated)
+@given(LENGTHS, st.integers(0, 9))
+def test_pairs_of_order_use_every_token_where_there_is_room(lengths, seed):
+    documents = documents_of(lengths)
+    made = all_pairs(OrderMaker, documents, max_num_tokens=99, short_seq_prob=0.0, seed=seed)
+    for own, pairs in made:
+        used = {token for a, b, _ in pairs for token in (*a.tolist(), *b.tolist())}
+        assert used == (set(own) if len(own) > 1 else set())
+
+
+def test_half_of_the_pairs_are_swapped():
+    documents = documents_of([[5] * 8] * 600)
+    made = all_pairs(OrderMaker, documents, max_num_tokens=12, short_seq_prob=0.1)
+    labels = Counter(label for _, pairs in made for _, _, label in pairs)
+    assert labels.total() > 1500
+    assert labels[RANDOM] / labels.total() == pytest.approx(0.5, abs=0.03)
+
+
+def test_the_lengths_of_a_pair_of_order_are_the_same_swapped_or_not():
+    """Of two segments as long as each other, the odd token is cut from B, whichever B is."""
+    documents = documents_of([[7] * 2] * 400)
+    made = all_pairs(OrderMaker, documents, max_num_tokens=13, short_seq_prob=0.0)
+    lengths = {(label, len(a), len(b)) for _, pairs in made for a, b, label in pairs}
+    assert lengths == {(IS_NEXT, 7, 6), (RANDOM, 7, 6)}
+
+
+@given(LENGTHS, st.integers(2, 30), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 9))
+def test_the_segments_of_a_document_are_the_document(lengths, max_num_tokens, short, seed):
+    documents = documents_of(lengths)
+    made = all_pairs(
+        SegmentMaker, documents, max_num_tokens=max_num_tokens, short_seq_prob=short, seed=seed
+    )
+    for own, pairs in made:
+        assert np.concatenate([a for a, _, _ in pairs]).tolist() == own
+        assert all(len(b) == 0 and label == IGNORE_INDEX for _, b, label in pairs)
+        assert all(1 <= len(a) <= max_num_tokens for a, _, _ in pairs)
+        if short == 0:
+            assert all(len(a) == max_num_tokens for a, _, _ in pairs[:-1])

@@ -4,45 +4,11 @@ import numpy as np
 import pytest
 
 from bertpt.build.build import build_data
-from bertpt.build.report import describe_example, find_warnings, length_histogram, share
+from bertpt.build.report import find_warnings, length_histogram, share
 from bertpt.config import BuildConfig, TokenizerConfig
-from bertpt.data.dataset import Example
 from bertpt.tokenizer.tokenizer import from_vocab
 
 VOCAB = [*("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), "un", "##aff", "##able", "man", "."]
-
-
-def test_an_example_is_spelled_with_what_is_seen_and_what_is_true():
-    tokenizer = from_vocab(VOCAB, lowercase=True, strip_accents=True)
-    ids = np.array([2, 5, 6, 7, 8, 9, 3, 8, 5, 6, 9, 3])
-    example = Example(ids, 7, 1, np.array([4, 7, 9]), np.array([4, 5, 6]))
-    assert describe_example(example, tokenizer) == {
-        "label": "B is random",
-        "num_tokens": 12,
-        "num_predictions": 3,
-        "a": "unaffable [MASK|man] .",
-        "b": "[un|man] un [##aff|##aff] .",
-    }
-
-
-def test_an_example_without_a_pair_says_so():
-    tokenizer = from_vocab(VOCAB, lowercase=True, strip_accents=True)
-    alone = Example(np.array([2, 8, 9, 3]), 4, -100, np.array([1]), np.array([4]))
-    shown = describe_example(alone, tokenizer)
-    assert (shown["label"], shown["a"], shown["b"]) == ("no pair", "[MASK|man] .", "")
-
-
-def test_a_label_of_sentence_order_says_so():
-    tokenizer = from_vocab(VOCAB, lowercase=True, strip_accents=True)
-    labels = [
-        describe_example(
-            Example(np.array([2, 8, 3, 9, 3]), 3, label, np.array([1]), np.array([4])),
-            tokenizer,
-            "sop",
-        )["label"]
-        for label in (0, 1)
-    ]
-    assert labels == ["B follows A", "B stood before A"]
 
 
 # ---------------------------------------------------------------------------------------- figures
@@ -162,7 +128,13 @@ def test_a_cap_that_binds_is_told_with_the_rate_that_is_left():
         "masked_tokens": {"train": 1_130, "valid": 0},
     }
     [warning] = warnings(config, **binding)
-    for words in ("--max-predictions-per-seq 12", "75.0% of", "11.3% of", "15.0%", "15 would not"):
+    for words in (
+        "`max_predictions_per_seq` 12",
+        "75.0% of",
+        "11.3% of",
+        "15.0%",
+        "raise it to 15",
+    ):
         assert words in warning
     assert warnings(config) == []
 

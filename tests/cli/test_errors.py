@@ -193,13 +193,13 @@ FAULTY_INPUT = {
         "error: two.txt: no document in part 3/3; make fewer parts"
     ),
     "build-data two.txt --out out --tokenizer vocab.txt --shard 1/2": (
-        "error: two.txt: one document only in part 1/2, and a random next sentence needs another "
-        "one; make fewer parts, separate documents by blank lines, give more files, or take "
+        "error: two.txt: only one document in part 1/2, but random next sentences need a second "
+        "one; make fewer parts, separate documents by blank lines, give more files, or use "
         "--objective sop or mlm"
     ),
     "build-data one.txt --out out": (
-        "error: one.txt: one document only, and a random next sentence needs another one; "
-        "separate documents by blank lines, give more files, or take --objective sop or mlm"
+        "error: one.txt: only one document, but random next sentences need a second one; "
+        "separate documents by blank lines, give more files, or use --objective sop or mlm"
     ),
     # it is no text
     "build-data paper.txt --out out": "error: paper.txt is a PDF; extract its text first",
@@ -207,8 +207,8 @@ FAULTY_INPUT = {
         "error: windows.txt is UTF-16; convert it first (iconv -f UTF-16 -t UTF-8)"
     ),
     "build-data lines.jsonl --out out": (
-        "error: lines.jsonl: one document only, and a random next sentence needs another one; "
-        "separate documents by blank lines, give more files, or take --objective sop or mlm"
+        "error: lines.jsonl: only one document, but random next sentences need a second one; "
+        "separate documents by blank lines, give more files, or use --objective sop or mlm"
     ),
     "build-data lines.jsonl --text-field body --out out": (
         "error: lines.jsonl: line 1 has no field 'body', only 'text'; give one by --text-field"
@@ -512,7 +512,7 @@ FAULTY_CALL = {
         "error: --shard '/4' is not I/N, such as 3/16 (is a variable unset?)"
     ),
     "build-data missing.txt --out data --shard 1/2": (
-        "error: --shard 1/2 needs --tokenizer, or each part would learn a vocabulary of its own; "
+        "error: --shard 1/2 needs --tokenizer, or each part would learn a different vocabulary; "
         "make one with bertpt train-tokenizer"
     ),
     f"{BUILD} --objective maybe": "error: --objective maybe is not one of nsp, sop, mlm",

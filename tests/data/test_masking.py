@@ -33,7 +33,7 @@ def rng(number=0):
 
 def draw(masks, ids, rng):
     """The positions to predict in one example, and what the model sees there."""
-    found = masks.draw(ids, np.array([len(ids)]), [masks.draws(len(ids), rng)])
+    found = masks.apply(ids, np.array([len(ids)]), [masks.random_numbers(len(ids), rng)])
     assert found.num_masked.tolist() == [len(found.positions)]
     return found.positions, found.input_ids
 
@@ -168,8 +168,8 @@ def chosen_by_hand(ids, draws, *, vocab_size, prob, cap):
 )
 def test_tokens_are_those_chosen_by_hand(ids, prob, cap, seed):
     masks = masking(prob=prob, cap=cap)
-    draws = masks.draws(len(ids), generator(seed, "test"))
-    found = masks.draw(ids, np.array([len(ids)]), [draws])
+    draws = masks.random_numbers(len(ids), generator(seed, "test"))
+    found = masks.apply(ids, np.array([len(ids)]), [draws])
     assert (found.positions.tolist(), found.input_ids.tolist()) == chosen_by_hand(
         ids.tolist(), draws, vocab_size=99, prob=prob, cap=cap
     )
@@ -179,8 +179,8 @@ def test_tokens_are_those_chosen_by_hand(ids, prob, cap, seed):
 @given(some=st.lists(examples, min_size=1, max_size=6), cap=st.none() | st.integers(1, 9))
 def test_examples_are_masked_together_as_each_is_alone(unit, some, cap):
     masks = masking(unit=unit, cap=cap)
-    draws = [masks.draws(len(ids), rng(number)) for number, ids in enumerate(some)]
-    together = masks.draw(np.concatenate(some), np.array([len(ids) for ids in some]), draws)
+    draws = [masks.random_numbers(len(ids), rng(number)) for number, ids in enumerate(some)]
+    together = masks.apply(np.concatenate(some), np.array([len(ids) for ids in some]), draws)
     alone = [draw(masks, ids, rng(number)) for number, ids in enumerate(some)]
     assert together.num_masked.tolist() == [len(positions) for positions, _ in alone]
     assert together.positions.tolist() == [i for positions, _ in alone for i in positions]
@@ -190,7 +190,7 @@ def test_examples_are_masked_together_as_each_is_alone(unit, some, cap):
 def test_equal_draws_choose_the_first_tokens():
     ids = example(range(10, 40), range(40, 60))
     draws = np.full((3, len(ids)), 0.5)
-    found = masking().draw(ids, np.array([len(ids)]), [draws])
+    found = masking().apply(ids, np.array([len(ids)]), [draws])
     assert found.positions.tolist() == list(range(1, 9))  # round(53 x 0.15)
 
 
@@ -198,7 +198,7 @@ def test_the_longest_example_there_can_be_is_masked_to_its_end():
     ids = np.array([CLS, *([9] * 65_533), SEP])
     draws = np.zeros((3, len(ids)))
     draws[0] = np.linspace(0.9, 0.1, len(ids))  # the last come first
-    found = masking().draw(ids, np.array([len(ids)]), [draws])
+    found = masking().apply(ids, np.array([len(ids)]), [draws])
     assert found.positions[-1] == 65_533
     assert found.positions[0] == 65_534 - round(65_535 * 0.15)
 
@@ -252,7 +252,7 @@ def test_words_are_those_of_tokenizers_in_every_script_and_with_any_prefix(langu
     known = [text for name, text in TEXTS.items() if name != "unknown"]
     tokens = word_piece(known, prefix=prefix)
     ids, goes_on = words_of_tokenizers(tokens, TEXTS[language])
-    masks = Masking.of(tokens, BuildConfig(whole_word=True, masked_lm_prob=0.5))
+    masks = Masking.from_config(tokens, BuildConfig(whole_word=True, masked_lm_prob=0.5))
     is_target = np.zeros((200, len(ids)), dtype=bool)
     for i, row in enumerate(is_target):
         row[draw(masks, ids, generator(i, "test"))[0]] = True
@@ -288,8 +288,10 @@ def test_a_tokenizer_that_does_not_mark_its_pieces_is_refused_for_words_only():
     tokens = word_piece(["a b"], prefix="")
     for settings in (BuildConfig(whole_word=True), BuildConfig(span=True)):
         with pytest.raises(InputError, match="continuing_subword_prefix is empty"):
-            Masking.of(tokens, settings)
-    positions, _ = draw(Masking.of(tokens, BuildConfig()), np.array([CLS, 5, SEP, 6, SEP]), rng())
+            Masking.from_config(tokens, settings)
+    positions, _ = draw(
+        Masking.from_config(tokens, BuildConfig()), np.array([CLS, 5, SEP, 6, SEP]), rng()
+    )
     assert len(positions) == 1
 
 
@@ -304,7 +306,7 @@ W, V = (20, 70, 71), (30, 72, 73)  # words of three pieces
 def test_a_word_longer_than_the_share_is_predicted_whole_where_all_are_as_long():
     vocab = [*SPECIAL_TOKENS, "a", "b", "un", "##aff", "##able"]
     tokens = tokenizer.from_vocab(vocab, lowercase=True, strip_accents=True)
-    masks = Masking.of(tokens, BuildConfig(whole_word=True))
+    masks = Masking.from_config(tokens, BuildConfig(whole_word=True))
     (word,) = tokens.encode_batch(["unaffable"])
     ids = example(word, word)
     assert num_to_predict(masks, ids) == 1
@@ -497,7 +499,9 @@ def test_the_settings_ask_for_spans_of_whole_words():
     tokens = word_piece(["unaffable words"])
     (ids,) = tokens.encode_batch(["unaffable words unaffable words unaffable words"])
     spans, both = (
-        Masking.of(tokens, BuildConfig(span=True, whole_word=whole_word, masked_lm_prob=0.5))
+        Masking.from_config(
+            tokens, BuildConfig(span=True, whole_word=whole_word, masked_lm_prob=0.5)
+        )
         for whole_word in (False, True)
     )
     words = [range(start, end) for start, end in pairwise([0, 9, 14, 23, 28, 37, 42])]

@@ -1,24 +1,23 @@
 """The build-data stage: text in, a DATA folder out."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 import bertpt
 from bertpt import files
-from bertpt.build.disk import announcement, disk_use, shortage
-from bertpt.build.documents import save_array
-from bertpt.build.make_examples import Split, make_rows
-from bertpt.build.pairs import IS_NEXT, RANDOM
-from bertpt.build.report import counts_by_split, derived_counts, find_warnings
+from bertpt.build.disk import disk_use, estimate_message, shortage_warning
+from bertpt.build.documents import StoredDocuments, save_array
+from bertpt.build.make_examples import Split
+from bertpt.build.report import collect_counts, find_warnings
+from bertpt.build.splits import WrittenSplit, split_documents, write_split
+from bertpt.build.spool import TextSpool
 from bertpt.build.tokenize import tokenize
 from bertpt.build.workers import Workers
-from bertpt.build.writer import SplitWriter
 from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.corpus.corpus import Corpus
 from bertpt.data import dataset
@@ -26,12 +25,11 @@ from bertpt.data.example import token_dtype
 from bertpt.data.masking import Masking
 from bertpt.errors import InputError, SettingError
 from bertpt.progress import Progress
-from bertpt.rng import generator, permutation
 from bertpt.text import format_size, printable
 from bertpt.tokenizer import tokenizer, train
 from bertpt.tokenizer.tokenizer import Tokenizer
 
-MUCH = 1 << 22  # bytes on the disk, a second's work
+LARGE_CORPUS = 1 << 22  # bytes on disk; takes about a second
 
 
 def build_data(
@@ -45,26 +43,25 @@ def build_data(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Turns text into examples.
+    """Turn text into a DATA folder of examples.
 
     Args:
         inputs: files, folders, globs, `hf:` names, or `-` (`jsonl:-`) for standard input.
-        out: the DATA folder to make.
+        out: the DATA folder to create.
         tokenizer_path: a tokenizer.json, a vocab.txt or a folder with one; `None` learns one.
-        config: how examples are made.
-        tokenizer_config: the vocabulary to learn, or how a vocab.txt is to be read.
-        overwrite: replace a DATA folder that stands at `out`.
-        workers: processes to work in, started anew where there is enough to do, so a script that
-            asks for more than one must be importable (`if __name__ == "__main__":`). Their number
-            does not show in the result.
-        progress: where to tell how far it is.
+        config: how to make examples.
+        tokenizer_config: the vocabulary to learn, or how to read a vocab.txt.
+        overwrite: replace an existing DATA folder.
+        workers: number of processes; the output does not depend on it. They are spawned, so a
+            script that asks for more than one must be importable (`if __name__ == "__main__":`).
+        progress: where to report progress.
 
     Returns:
         The manifest.
 
     Raises:
         BertptError: an input, the vocabulary or the output is at fault. Nothing is left behind,
-            and what stood at `out` still stands.
+            and an existing `out` is unchanged.
     """
     require_shared_tokenizer(config, tokenizer_path)
     files.refuse_existing(out, overwrite=overwrite, is_ours=dataset.is_data_folder)
@@ -81,15 +78,15 @@ def build_data(
 
 
 def require_shared_tokenizer(config: BuildConfig, tokenizer_path: Path | None) -> None:
-    """Checks that a part of a corpus gets the vocabulary that the others have.
+    """Check that all parts of a corpus get the same vocabulary.
 
     Raises:
-        SettingError: it would learn one of its own.
+        SettingError: a part would learn its own.
     """
     if config.shard is not None and not tokenizer_path:
         raise SettingError(
             "shard",
-            f"{config.shard} needs `tokenizer`, or each part would learn a vocabulary of its own; "
+            f"{config.shard} needs `tokenizer`, or each part would learn a different vocabulary; "
             "make one with bertpt train-tokenizer",
         )
 
@@ -105,18 +102,17 @@ def build_folder(
     progress: Progress,
     sample_bytes: int | None = None,
 ) -> tuple[dict[str, Any], Corpus]:
-    """What `build_data` does when `out` may be replaced; with `sample_bytes` on a sample only.
+    """Build a DATA folder, replacing `out`; with `sample_bytes`, from a sample of the text.
 
     Returns:
-        The manifest, and the corpus, which knows how much of it was read.
+        The manifest, and the corpus, which counts what was read.
     """
-    vocabulary = learned = None
-    if tokenizer_path:
-        vocabulary = tokenizer.load(tokenizer_path, tokenizer_config)
-        vocab_size = len(vocabulary.vocab)
-    else:
-        learned = tokenizer_config or TokenizerConfig()
-        vocab_size = learned.vocab_size
+    source = (
+        tokenizer.load(tokenizer_path, tokenizer_config)
+        if tokenizer_path
+        else tokenizer_config or TokenizerConfig()
+    )
+    learned = source if isinstance(source, TokenizerConfig) else None
     corpus = Corpus(
         inputs,
         language=config.language,
@@ -127,76 +123,21 @@ def build_folder(
         sample_bytes=sample_bytes,
     )
     if sample_bytes is None:
+        vocab_size = len(source.vocab) if isinstance(source, Tokenizer) else source.vocab_size
         learns = learned is not None
-        progress.log(announcement(config, corpus, out, vocab_size=vocab_size, learns=learns))
+        progress.log(estimate_message(config, corpus, out, vocab_size=vocab_size, learns=learns))
     with (
         files.new_folder(out) as work,
         TemporaryDirectory(dir=work) as scratch,
         Workers(workers) as pool,
-        progress.bar("reading", unit="B", unit_scale=True, total=corpus.total_bytes) as reading,
+        progress.bar("reading", unit="B", unit_scale=True, total=corpus.total_bytes) as bar,
     ):
-        documents: Iterable[list[str]] = corpus.watched(reading)
-        spool = _TextSpool(Path(scratch, "sentences.txt"), corpus, config.objective)
-        if learned:
-            vocabulary = train.learn(
-                spool.keep(documents), learned, source=corpus.name, progress=progress
-            )
-            documents = spool
-        assert vocabulary is not None
-        Masking.of(vocabulary, config)  # which refuses what it cannot mask, before the work
-        vocabulary.save(work / "tokenizer")
-        dtype = token_dtype(len(vocabulary.vocab))
-        stored, text_counts = tokenize(
-            documents,
-            work / "tokenizer",
-            Path(scratch),
-            dtype,
-            workers=pool,
-            progress=progress,
-            num_sentences=spool.num_sentences,
-            is_much=sample_bytes is None and (corpus.total_bytes or 0) >= MUCH,
-        )
-        spool.remove()
-        _require_documents(len(stored), corpus, config.objective)
-        needed = disk_use(config, num_tokens=stored.num_tokens, vocab_size=len(vocabulary.vocab))
-        if warning := shortage(needed.peak - files.size(work), out):
-            progress.log(warning)
-        splits = {
-            name: Split(name, Path(scratch), dtype, numbers, work / "tokenizer", config)
-            for name, numbers in _split_files(len(stored), config, Path(scratch)).items()
-        }
-        parts = {name: split.documents() for name, split in splits.items()}
-        num_tokens = parts["train"].num_tokens
-        with progress.bar(
-            "counting", unit="token", unit_scale=True, total=num_tokens, leave=False
-        ) as bar:
-            token_counts = parts["train"].count_tokens(len(vocabulary.vocab), on_tokens=bar.update)
-        save_array(work / "token_counts.npy", token_counts)
-        written = {
-            name: _write_split(work / name, split, pool, vocabulary=vocabulary, progress=progress)
-            for name, split in splits.items()
-        }
-        counts = {
-            **counts_by_split(parts, {name: split.counts for name, split in written.items()}),
-            **text_counts,
-            "unknown_tokens": int(token_counts[vocabulary.unk_id]),
-            "single_sentence_documents": stored.num_single_sentences,
-            "replaced_lines": corpus.num_replaced_lines,
-            "nul_lines": corpus.num_nul_lines,
-            "surrogate_rows": corpus.num_surrogate_rows,
-            "empty_rows": corpus.num_empty_rows,
-            "cut_sentences": corpus.num_cut_sentences,
-            "json_like_files": corpus.num_json_like_files,
-            "repeated_files": corpus.num_repeated_files,
-        }
-        counts |= derived_counts(
-            counts,
-            token_counts=token_counts,
-            lengths={name: split.lengths for name, split in written.items()},
-            vocabulary=vocabulary,
-            config=config,
-        )
-        manifest: dict[str, Any] = {
+        job = _Job(config, corpus, out, work, Path(scratch), pool, progress)
+        vocabulary, text = _prepare_vocabulary(source, corpus.watched(bar), job)
+        documents, text_counts = _tokenize(text, vocabulary, job)
+        token_counts, splits = _write_splits(documents, vocabulary, job)
+        counts = collect_counts(corpus, text_counts, token_counts, splits, vocabulary)
+        manifest = {
             "format": dataset.FORMAT,
             "format_version": dataset.FORMAT_VERSION,
             "bertpt_version": bertpt.__version__,
@@ -209,7 +150,7 @@ def build_folder(
             "warnings": find_warnings(
                 counts, vocabulary, config, learned, is_sample=corpus.is_sampled
             ),
-            "shards": [shard for split in written.values() for shard in split.shards],
+            "shards": [shard for split in splits.values() for shard in split.shards],
         }
         files.write_json(work / "manifest.json", manifest)
     for warning in manifest["warnings"]:
@@ -217,128 +158,119 @@ def build_folder(
     return manifest, corpus
 
 
-# ------------------------------------------------------------------------------ text to documents
+@dataclass(frozen=True)
+class _Job:
+    """What the steps of a build share.
+
+    Attributes:
+        work: the unfinished DATA folder, which becomes `out`.
+        scratch: a folder for files that only the build needs.
+    """
+
+    config: BuildConfig
+    corpus: Corpus
+    out: Path
+    work: Path
+    scratch: Path
+    workers: Workers
+    progress: Progress
 
 
-class _TextSpool:
-    """Keeps sentences on disk while a vocabulary is learned from them, since a pipe reads once."""
+def _prepare_vocabulary(
+    source: Tokenizer | TokenizerConfig, text: Iterator[list[str]], job: _Job
+) -> tuple[Tokenizer, Iterator[list[str]] | TextSpool]:
+    """Save the vocabulary, learned from the text if it is not given.
 
-    def __init__(self, path: Path, corpus: Corpus, objective: str) -> None:
-        self._path = path
-        self._corpus = corpus
-        self._objective = objective
-        self.num_sentences: int | None = None  # of what was kept
+    Returns:
+        The vocabulary, and the text: learning spools it to disk.
+    """
+    kept: Iterator[list[str]] | TextSpool = text
+    if isinstance(source, Tokenizer):
+        vocabulary = source
+    else:
+        kept = spool = TextSpool(job.scratch / "sentences.txt")
 
-    def keep(self, documents: Iterable[list[str]]) -> Iterator[str]:
-        with self._path.open("w", encoding="utf-8", newline="\n") as file:
-            num_documents = num_sentences = 0
-            for document in documents:
-                for sentence in document:
-                    file.write(f"{sentence}\n")
-                    yield sentence
-                file.write("\n")
-                num_documents += 1
-                num_sentences += len(document)
-        self.num_sentences = num_sentences
-        # Before the vocabulary is learned, which takes long.
-        _require_documents(num_documents, self._corpus, self._objective)
+        def sentences() -> Iterator[str]:
+            yield from spool.write(text)
+            _require_documents(spool.num_documents, job)  # before learning, which is slow
 
-    def __iter__(self) -> Iterator[list[str]]:
-        document: list[str] = []
-        with self._path.open(encoding="utf-8", newline="\n") as file:
-            for line in file:
-                if line == "\n":
-                    yield document
-                    document = []
-                else:
-                    document.append(line[:-1])
-
-    def remove(self) -> None:
-        """Makes room for what comes after."""
-        self._path.unlink(missing_ok=True)
+        vocabulary = train.learn(sentences(), source, source=job.corpus.name, progress=job.progress)
+    Masking.from_config(vocabulary, job.config)  # fail early if it cannot mask words
+    vocabulary.save(job.work / "tokenizer")
+    return vocabulary, kept
 
 
-def _require_documents(num_documents: int, corpus: Corpus, objective: str) -> None:
-    sampled = f"in the first {format_size(corpus.num_bytes)} " if corpus.is_sampled else ""
-    if num_documents == 0 and corpus.shard is not None:
-        raise InputError(f"{corpus.name}: no document in part {corpus.shard}; make fewer parts")
+def _tokenize(
+    text: Iterator[list[str]] | TextSpool, vocabulary: Tokenizer, job: _Job
+) -> tuple[StoredDocuments, dict[str, Any]]:
+    """Write the text's token ids to `scratch`; return them with counts of the text."""
+    spool = text if isinstance(text, TextSpool) else None
+    documents, text_counts = tokenize(
+        text,
+        job.work / "tokenizer",
+        job.scratch,
+        token_dtype(len(vocabulary.vocab)),
+        workers=job.workers,
+        progress=job.progress,
+        num_sentences=spool.num_sentences if spool else None,
+        is_large=job.corpus.sample_bytes is None and (job.corpus.total_bytes or 0) >= LARGE_CORPUS,
+    )
+    if spool:
+        spool.remove()
+    _require_documents(len(documents), job)
+    needed = disk_use(job.config, num_tokens=documents.num_tokens, vocab_size=len(vocabulary.vocab))
+    if warning := shortage_warning(needed.peak - files.size(job.work), job.out):
+        job.progress.log(warning)
+    return documents, text_counts
+
+
+def _require_documents(num_documents: int, job: _Job) -> None:
+    """Check that there are enough documents to make examples from.
+
+    Raises:
+        InputError: there is none, or only one where pairs need two.
+    """
+    corpus, shard = job.corpus, job.corpus.shard
+    sampled = f"in the first {format_size(corpus.num_bytes)}" if corpus.is_sampled else ""
     if num_documents == 0:
-        raise InputError(f"{corpus.name}: no text {sampled or 'in it'}".rstrip())
-    if num_documents == 1 and objective == "nsp":
-        where = "" if corpus.shard is None else f" in part {corpus.shard}"
-        fewer = "" if corpus.shard is None else "make fewer parts, "
+        if shard:
+            raise InputError(f"{corpus.name}: no document in part {shard}; make fewer parts")
+        raise InputError(f"{corpus.name}: no text {sampled or 'in it'}")
+    if num_documents == 1 and job.config.objective == "nsp":
+        where = f" in part {shard}" if shard else f" {sampled}".rstrip()
+        fewer = "make fewer parts, " if shard else ""
         raise InputError(
-            f"{corpus.name}: {sampled}one document only{where}, and a random next sentence needs "
-            f"another one; {fewer}separate documents by blank lines, give more files, or take "
-            "`objective` sop or mlm"
+            f"{corpus.name}: only one document{where}, but random next sentences need a second "
+            f"one; {fewer}separate documents by blank lines, give more files, or use `objective` "
+            "sop or mlm"
         )
 
 
-# --------------------------------------------------------------------------- documents to examples
-
-
-def split_documents(num_documents: int, config: BuildConfig) -> dict[str, np.ndarray]:
-    """Which documents train and which are held out, by number, in their order.
-
-    Whole documents are held out: `valid_fraction` of them, at least 2 (a pair needs another
-    document to draw from), and none where fewer than 2 would be left to train on.
-    """
-    num_valid = 0
-    if config.valid_fraction and num_documents >= 4:
-        wanted = max(2, round(num_documents * config.valid_fraction))
-        num_valid = min(wanted, num_documents - 2)
-    shuffled = permutation(generator(config.seed, config.of_part("split")), num_documents)
-    return {"train": np.sort(shuffled[num_valid:]), "valid": np.sort(shuffled[:num_valid])}
-
-
-def _split_files(num_documents: int, config: BuildConfig, folder: Path) -> dict[str, Path]:
-    """Files with the numbers of `split_documents`, for the workers to read."""
-    paths = {}
-    for name, numbers in split_documents(num_documents, config).items():
-        paths[name] = folder / f"{name}.npy"
-        save_array(paths[name], numbers)
-    return paths
-
-
-class _Written(NamedTuple):
-    """What was written of a split.
-
-    Attributes:
-        shards: file, examples and SHA-256 of each.
-        counts: of examples, labels, tokens and sentences in them.
-        lengths: how many examples have each number of tokens, from 0 to `seq_len`.
-    """
-
-    shards: list[dict[str, Any]]
-    counts: dict[str, Any]
-    lengths: np.ndarray
-
-
-def _write_split(
-    folder: Path, split: Split, workers: Workers, *, vocabulary: Tokenizer, progress: Progress
-) -> _Written:
-    labels: Counter[int] = Counter()
-    lengths = np.zeros(split.config.seq_len + 1, dtype=np.int64)
-    num_masked = num_sentences = num_truncated = 0
-    total = len(split.documents()) * split.config.dupe_factor
-    with (
-        closing(SplitWriter(folder, vocab_size=len(vocabulary.vocab))) as writer,
-        progress.bar(f"pairing {folder.name}", unit="document", total=total) as bar,
-    ):
-        for made in make_rows(split, workers, on_documents=bar.update):
-            writer.extend(made.rows)
-            labels.update(made.rows.next_sentence_labels.tolist())
-            lengths += np.bincount(made.rows.num_tokens, minlength=len(lengths))
-            num_masked += len(made.rows.masked_positions)
-            num_sentences += made.num_sentences
-            num_truncated += made.num_truncated
-    shards = writer.finish(progress)
-    counts = {
-        "examples": labels.total(),
-        "label_counts": {"is_next": labels[IS_NEXT], "random": labels[RANDOM]},
-        "example_tokens": int(lengths @ np.arange(len(lengths))),
-        "masked_tokens": num_masked,
-        "paired_sentences": num_sentences,
-        "truncated_sentences": num_truncated,
+def _write_splits(
+    documents: StoredDocuments, vocabulary: Tokenizer, job: _Job
+) -> tuple[np.ndarray, dict[str, WrittenSplit]]:
+    """Write token_counts.npy and both splits; return them."""
+    vocab_size = len(vocabulary.vocab)
+    splits = {}
+    for name, indices in split_documents(len(documents), job.config).items():
+        path = job.scratch / f"{name}.npy"
+        save_array(path, indices)
+        splits[name] = Split(
+            name, job.scratch, token_dtype(vocab_size), path, job.work / "tokenizer", job.config
+        )
+    train_documents = splits["train"].documents()
+    with job.progress.bar(
+        "counting", unit="token", unit_scale=True, total=train_documents.num_tokens, leave=False
+    ) as bar:
+        token_counts = train_documents.count_tokens(vocab_size, on_tokens=bar.update)
+    save_array(job.work / "token_counts.npy", token_counts)
+    return token_counts, {
+        name: write_split(
+            job.work / name,
+            split,
+            vocab_size=vocab_size,
+            workers=job.workers,
+            progress=job.progress,
+        )
+        for name, split in splits.items()
     }
-    return _Written(shards, counts, lengths)

@@ -1,4 +1,4 @@
-"""Tokenizing each distinct chunk of text only once, since most of them repeat."""
+"""Tokenize each distinct chunk of text only once, since most chunks repeat."""
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +8,7 @@ from bertpt.build.arrow import to_arrow, to_numpy, to_strings
 from bertpt.data.ragged import ranges
 from bertpt.tokenizer.tokenizer import Tokenizer
 
-# Marks that BERT splits at wherever they stand, and that no cleaning changes; RE2's syntax.
+# Marks that BERT always splits at and that cleaning does not change; RE2's syntax.
 MARKS = "([!-/:-@\\[-`{-~\u2013\u2014\u2018\u2019\u201c\u201d\u2026])"
 SPACE = to_strings([" "])[0]
 MAX_CHUNKS = 1 << 19
@@ -16,34 +16,33 @@ MAX_CHARS = 1 << 24  # text without spaces makes few chunks, but long ones
 
 
 class ChunkTokenizer:
-    """Gives the ids that a tokenizer gives, mostly from memory.
+    """A tokenizer with a cache of chunks; the ids are the same as without it.
 
-    BERT's cleaning and splitting look at one character at a time, and no word piece crosses a
-    space or a punctuation mark, so the ids of a text are those of its chunks between ASCII spaces
-    and common marks, one after another. A tokenizer of another make is asked for each text as a
-    whole.
+    BERT's cleaning and splitting look at single characters, and no word piece crosses a space or
+    a punctuation mark. So the ids of a text are the concatenated ids of its chunks between ASCII
+    spaces and common marks. Tokenizers of other kinds get full texts instead.
 
     Args:
-        tokenizer: what decides the ids.
-        max_chunks: how many chunks to remember before starting anew; changes no id.
+        tokenizer: the tokenizer to cache.
+        max_chunks: size of the cache before it is cleared.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, max_chunks: int = MAX_CHUNKS) -> None:
         self._tokenizer = tokenizer
         self._max_chunks = max_chunks
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._numbers = _Numbers()
         self._num_known = self._num_chars = 0
-        self._ids = np.zeros(0, dtype=np.int32)  # of all chunks, one after another
-        self._ends = np.zeros(1, dtype=np.int64)  # 0, then where each chunk ends in them
+        self._ids = np.zeros(0, dtype=np.int32)  # of all chunks, concatenated
+        self._ends = np.zeros(1, dtype=np.int64)  # 0, then the end of each chunk in `_ids`
 
     def encode(self, texts: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of some texts, no [CLS] or [SEP] added.
+        """Tokenize texts, without [CLS] and [SEP].
 
         Returns:
-            The ids of all of them, one after another, int32, and how many each text has, int64.
+            The ids of all texts, concatenated, int32, and the number of ids in each text, int64.
         """
         if not len(texts):
             return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64)
@@ -55,14 +54,14 @@ class ChunkTokenizer:
         numbers = self._numbers_of(_strings(chunks.dictionary))[to_numpy(chunks.indices)]
         lengths = np.diff(self._ends)[numbers]
         ids = self._ids[ranges(self._ends[numbers], lengths)]
-        # A text has one chunk at least.
+        # Every text has at least one chunk.
         lengths_of_texts = np.add.reduceat(lengths, to_numpy(split.offsets)[:-1])
         if self._num_known > self._max_chunks or self._num_chars > MAX_CHARS:
-            self._forget()
+            self._clear()
         return ids, lengths_of_texts
 
     def _numbers_of(self, chunks: list[str]) -> np.ndarray:
-        """The numbers of chunks; those that are met for the first time are tokenized."""
+        """Return the numbers of chunks, and tokenize new ones."""
         numbers = np.fromiter(map(self._numbers.__getitem__, chunks), np.int64, len(chunks))
         if new := list(self._numbers)[self._num_known :]:
             encoded = self._tokenizer.encode_batch(new)
@@ -75,7 +74,7 @@ class ChunkTokenizer:
 
 
 def _strings(chunks: pa.StringArray) -> list[str]:
-    """The same, several times as fast as one after another, since no chunk has a space."""
+    """Convert to Python strings, faster than to_pylist, since no chunk contains a space."""
     one_list = pa.ListArray.from_arrays(to_arrow(np.array([0, len(chunks)], np.int32)), chunks)
     joined = pc.binary_join(one_list, SPACE)
     words: list[str] = joined[0].as_py().split(" ")
@@ -83,7 +82,7 @@ def _strings(chunks: pa.StringArray) -> list[str]:
 
 
 class _Numbers(dict[str, int]):
-    """Numbers chunks in the order in which they are met."""
+    """Numbers chunks in the order of their first occurrence."""
 
     def __missing__(self, chunk: str) -> int:
         number = self[chunk] = len(self)

@@ -1,4 +1,4 @@
-"""Tokenized documents: views of one flat array, written once and read through a memory map."""
+"""Tokenized documents: one flat array, written once and read through a memory map."""
 
 import mmap
 import os
@@ -17,8 +17,8 @@ class DocumentWriter:
     """Writes documents to a flat file of token ids.
 
     Args:
-        folder: where to make its files.
-        dtype: uint16, or int32 where the vocabulary needs it.
+        folder: where to create its files.
+        dtype: of the ids.
     """
 
     def __init__(self, folder: Path, dtype: np.dtype) -> None:
@@ -30,12 +30,12 @@ class DocumentWriter:
         self._document_ends = array("q", [0])
 
     def add(self, ids: np.ndarray, lengths: np.ndarray, is_last: np.ndarray) -> None:
-        """Adds sentences; those without ids, and documents without sentences, are not kept.
+        """Add sentences; empty sentences and empty documents are dropped.
 
         Args:
-            ids: of all the sentences, one after another.
-            lengths: how many ids each sentence has. (sentences,)
-            is_last: whether a document ends with the sentence. (sentences,)
+            ids: of all sentences, concatenated.
+            lengths: number of ids in each sentence. (sentences,)
+            is_last: whether each sentence is the last of its document. (sentences,)
         """
         self._file.write(ids.astype(self._dtype, copy=False).tobytes())
         is_kept = lengths > 0
@@ -46,11 +46,11 @@ class DocumentWriter:
         _extend(self._document_ends, ends[is_filled])
 
     def close(self) -> None:
-        """Closes the file; harmless when it is closed."""
+        """Close the file, if it is open."""
         self._file.close()
 
     def finish(self) -> "StoredDocuments":
-        """Closes the file and opens it for reading."""
+        """Close the file and open it for reading."""
         self.close()
         for name, ends in ((SENTENCES, self._sentence_ends), (DOCUMENTS, self._document_ends)):
             save_array(self._folder / name, np.frombuffer(ends, dtype=np.int64))
@@ -58,7 +58,7 @@ class DocumentWriter:
 
 
 def save_array(path: Path, array: np.ndarray) -> None:
-    """Writes a .npy file; unlike np.save, it lets the system say what is wrong."""
+    """Write a .npy file; unlike np.save, raise the system's OSError."""
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         file.write(array.data)
@@ -69,16 +69,16 @@ def _extend(numbers: "array[int]", more: np.ndarray) -> None:
 
 
 class StoredDocuments:
-    """The documents of a `DocumentWriter`, or some of them.
+    """The documents of a `DocumentWriter`, or a selection of them.
 
-    A run of a document's sentences is a slice of `tokens`, between two of its `ends`.
+    Consecutive sentences of a document are a slice of `tokens`, between two of its `ends`.
 
     Args:
-        tokens: all ids, one document after another.
-        sentence_ends: 0, then where each sentence ends in `tokens`.
-        document_ends: 0, then where each document ends in `sentence_ends`.
-        numbers: the documents meant, in order; all by default.
-        source: the map that the tokens are read through, if there is one.
+        tokens: ids of all documents, concatenated.
+        sentence_ends: 0, then the end of each sentence in `tokens`.
+        document_ends: 0, then the end of each document in `sentence_ends`.
+        numbers: the selected documents, in order; all by default.
+        source: the memory map of `tokens`, if there is one.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class StoredDocuments:
         self._numbers = np.arange(len(document_ends) - 1) if numbers is None else numbers
 
     @classmethod
-    def of(cls, documents: Sequence[Sequence[Sequence[int]]]) -> "StoredDocuments":
-        """Keeps documents, lists of sentences of ids, in memory."""
+    def from_lists(cls, documents: Sequence[Sequence[Sequence[int]]]) -> "StoredDocuments":
+        """Create documents in memory from lists of sentences of ids."""
         sentences = [sentence for document in documents for sentence in document]
         tokens = np.array([token for sentence in sentences for token in sentence], dtype=np.int32)
         return cls(
@@ -106,20 +106,20 @@ class StoredDocuments:
 
     @classmethod
     def open(cls, folder: Path, dtype: np.dtype) -> "StoredDocuments":
-        """Opens what a `DocumentWriter` wrote, through memory maps."""
+        """Open the files of a `DocumentWriter` as memory maps."""
         sentences, documents = (
-            # Slicing a plain array is much faster than slicing np.memmap, which is a view of one.
+            # Slicing a plain array is much faster than slicing an np.memmap.
             np.load(folder / name, mmap_mode="r").view(np.ndarray)
             for name in (SENTENCES, DOCUMENTS)
         )
         with (folder / TOKENS).open("rb") as file:
-            if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
+            if not os.fstat(file.fileno()).st_size:  # mmap rejects an empty file
                 return cls(np.zeros(0, dtype), sentences, documents)
             source = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return cls(np.frombuffer(source, dtype), sentences, documents, source=source)
 
-    def release(self) -> None:
-        """Lets go of the memory that reading took; what is read again comes from the file again."""
+    def release_memory(self) -> None:
+        """Free the memory of pages that were read; they can be read again."""
         if self._source is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._source.madvise(mmap.MADV_DONTNEED)
 
@@ -127,60 +127,60 @@ class StoredDocuments:
         return len(self._numbers)
 
     def ends(self, number: int) -> np.ndarray:
-        """Where a document's first sentence begins in `tokens`, then where each of them ends."""
+        """Return the start of a document in `tokens`, then the end of each sentence."""
         document = self._numbers[number]
         first, last = self._document_ends[document], self._document_ends[document + 1]
         return self.sentence_ends[first : last + 1]
 
     @property
     def lengths(self) -> np.ndarray:
-        """Sentences in each of these documents."""
+        """Number of sentences in each document."""
         return np.diff(self._document_ends)[self._numbers]
 
     @property
     def num_sentences(self) -> int:
-        """Sentences in these documents."""
+        """Number of sentences in all documents."""
         return int(self.lengths.sum())
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in these documents."""
+        """Number of tokens in all documents."""
         ends = self.sentence_ends[self._document_ends]
         return int((ends[self._numbers + 1] - ends[self._numbers]).sum())
 
     @property
     def num_single_sentences(self) -> int:
-        """How many of these documents have only one sentence."""
+        """Number of documents with a single sentence."""
         return int((self.lengths == 1).sum())
 
     def num_tokens_before(self) -> np.ndarray:
-        """Tokens before each of these documents, and in all of them: int64, (documents + 1,)."""
+        """Return the tokens before each document, then in all: int64, (documents + 1,)."""
         ends = self.sentence_ends[self._document_ends]
         return np.cumsum([0, *(ends[self._numbers + 1] - ends[self._numbers])])
 
     def count_tokens(
         self, vocab_size: int, *, on_tokens: Callable[[int], object] | None = None
     ) -> np.ndarray:
-        """How often each id occurs in these documents: int64, (vocab_size,).
+        """Count the occurrences of each id: int64, (vocab_size,).
 
-        `on_tokens` is told how many were counted.
+        `on_tokens` is called with the number of tokens counted since the last call.
         """
         counts = np.zeros(vocab_size, dtype=np.int64)
         ends = self.sentence_ends[self._document_ends]
-        # Documents that stand side by side are counted in one go.
+        # Count adjacent documents together.
         for run in np.split(self._numbers, np.flatnonzero(np.diff(self._numbers) != 1) + 1):
             if len(run):
                 start, end = int(ends[run[0]]), int(ends[run[-1] + 1])
                 for first in range(start, end, TOKENS_AT_ONCE):
                     ids = self.tokens[first : min(first + TOKENS_AT_ONCE, end)]
                     counts += np.bincount(ids, minlength=vocab_size)
-                    self.release()
+                    self.release_memory()
                     if on_tokens:
                         on_tokens(len(ids))
         return counts
 
-    def part(self, numbers: np.ndarray) -> "StoredDocuments":
-        """Only the documents of these numbers."""
+    def select(self, numbers: np.ndarray) -> "StoredDocuments":
+        """Return a selection of these documents."""
         return StoredDocuments(
             self.tokens,
             self.sentence_ends,

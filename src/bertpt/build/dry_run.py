@@ -1,4 +1,4 @@
-"""A build of a sample, thrown away again: what the whole would give, in seconds."""
+"""Estimate the result of a build from a sample, in seconds."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,28 +24,28 @@ def dry_run(
     progress: Progress | None = None,
     sample_bytes: int = SAMPLE_BYTES,
 ) -> dict[str, Any]:
-    """Builds from a sample, as `bertpt.build.build.build_data` does, in a temporary folder.
+    """Build from a sample in a temporary folder; see `bertpt.build.build.build_data`.
 
     Args:
-        inputs: as there; standard input is read no further than the sample.
-        tokenizer_path: as there; without it a vocabulary is learned from the sample.
-        config: as there.
-        tokenizer_config: as there.
-        workers: as there.
-        progress: as there.
-        sample_bytes: about how much text to take (see `bertpt.corpus.corpus.Corpus`).
+        inputs: as in `build_data`; of standard input, only the sample is read.
+        tokenizer_path: as in `build_data`; `None` learns a vocabulary from the sample.
+        config: as in `build_data`.
+        tokenizer_config: as in `build_data`.
+        workers: as in `build_data`.
+        progress: as in `build_data`.
+        sample_bytes: approximate size of the sample (see `bertpt.corpus.corpus.Corpus`).
 
     Returns:
-        What would be the manifest of the sample, and
+        The manifest of the sample, and
 
         - dry_run: true.
-        - sampled_bytes: of the input files, as they lie on the disk, those that were read.
-        - total_bytes: the size of all of them, or `None` where they are not all files.
-        - estimated: what the whole would give: documents, sentences, tokens, examples,
-          disk_bytes, and disk_peak_bytes while it works; `None` where its size is not known.
+        - sampled_bytes: bytes read of the input files, which may be compressed.
+        - total_bytes: size of all input files, or `None` if some inputs are not files.
+        - estimated: of all input: documents, sentences, tokens, examples, disk_bytes, and
+          disk_peak_bytes during the build; `None` if the input's size is unknown.
 
     Raises:
-        BertptError: an input or the vocabulary is at fault, or there is no temporary space.
+        BertptError: an input or the vocabulary is at fault, or the temporary folder is full.
     """
     require_shared_tokenizer(config, tokenizer_path)
     with TemporaryDirectory(prefix="bertpt-") as folder:
@@ -71,7 +71,7 @@ def dry_run(
 def _estimated(
     manifest: dict[str, Any], corpus: Corpus, config: BuildConfig
 ) -> dict[str, int] | None:
-    """The whole, as if it were like the sample throughout."""
+    """Scale the sample's counts to the full input."""
     scale = 1.0
     if corpus.is_sampled:
         if corpus.total_bytes is None:

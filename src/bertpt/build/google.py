@@ -1,7 +1,7 @@
-"""Documents -> the examples of google-research/bert, draw for draw, masks included.
+"""Documents -> the examples that google-research/bert makes of them, masks included.
 
-Source: `create_pretraining_data.py` of https://github.com/google-research/bert. Only here do the
-draws come from `random.Random` and depend on all that was drawn before, since that script's do.
+Source: `create_pretraining_data.py` of https://github.com/google-research/bert. As in that script,
+all random numbers come from one `random.Random`, in the same order.
 """
 
 import random
@@ -15,12 +15,13 @@ from typing import IO
 import numpy as np
 
 from bertpt.build.documents import StoredDocuments
-from bertpt.build.pairs import IS_NEXT, NUM_SPECIAL, RANDOM, Pair, join
+from bertpt.build.pairs import IS_NEXT, NUM_SPECIAL, RANDOM, Pair
+from bertpt.build.sequences import build_sequences
 from bertpt.data.example import Example, token_dtype
 from bertpt.tokenizer.tokenizer import Tokenizer
 
-DRAWS = 10  # of a random document, until one is another than A's
-WORD_PIECE = "##"  # how a token begins that goes on with a word
+MAX_TRIES = 10  # to draw a document other than A's
+CONTINUING_PREFIX = "##"
 
 
 def google_examples(
@@ -38,44 +39,44 @@ def google_examples(
     on_pair: Callable[[Pair, Pair], object] | None = None,
     on_document: Callable[[], object] | None = None,
 ) -> Iterator[Example]:
-    """The instances that google-research/bert makes of the same documents, in its final order.
+    """Yield the examples that google-research/bert makes of the same documents, in its order.
 
-    What is reproduced includes what `PairMaker` and `Masking` mend:
+    This reproduces the faults that `PairMaker` and `Masking` fix:
 
-    - a sentence that is alone (a document's last one left over, its only one, or one as long as
-      an example) always gets a random B, so that more than half of the labels say random;
-    - a random B may come from A's own document: always where there is no other, and with a
-      chance of one in 2^10 where there is one other;
-    - a random B is as long as the example has room, a true B as long as its sentences, so
-      length gives the label away; it starts at a document's first sentence too, where no true B
-      does, and nobody looks whether it is the true continuation;
-    - short documents turn up in random Bs as often as long ones, and so too often;
-    - one target length serves all of a document's examples in a pass;
-    - tokens are lost: those that are cut off to fit turn up in no other example of the pass;
-    - a random replacement may be [PAD], [CLS], [SEP], [MASK], [UNK] or an unused entry;
-    - with `whole_word`, a B that was cut inside a word lends its first pieces to A's last word, a
-      word that is spelled ## is a piece of the one before it, and an example in which no word is
-      short enough has nothing to predict.
+    - A single sentence (a document's last one left over, its only one, or one as long as an
+      example) always gets a random B, so more than half of the labels are random.
+    - A random B may come from A's own document: always if there is no other, and with a
+      probability of 1 in 2^10 if there is one other.
+    - A random B is as long as the example has room, a true B as long as its sentences, so the
+      length leaks the label. A random B may start at a document's first sentence, where no true B
+      does, and may be the true continuation.
+    - Short documents occur in random Bs as often as long ones, which is too often.
+    - All of a document's examples in a pass have the same target length.
+    - Tokens cut off by truncation occur in no other example of the pass.
+    - A random replacement may be [PAD], [CLS], [SEP], [MASK], [UNK] or an unused entry.
+    - With `whole_word`, if B was cut inside a word, its first pieces belong to A's last word; the
+      word "##" is a piece of the word before it; and an example in which every word is too long
+      has nothing to predict.
 
-    All examples go to a temporary file before the first comes out, as the order is drawn last:
-    the memory needed is 16 bytes an example, and 8 a document.
+    The order is drawn last, so all examples go to a temporary file first. Memory: 16 bytes an
+    example, and 8 a document.
 
     Args:
         documents: in the order they were read.
         seq_len: tokens in an example, [CLS] and both [SEP] included (Google's max_seq_length).
-        short_seq_prob: share of the documents, in each pass, that aim at shorter examples.
+        short_seq_prob: share of the documents, in each pass, with a shorter target length.
         masked_lm_prob: share of an example's tokens to predict.
-        max_predictions_per_seq: cap on their number; `seq_len` never binds.
+        max_predictions_per_seq: maximum number of tokens to predict; `seq_len` sets no limit.
         dupe_factor: passes over the documents.
         whole_word: predict all pieces of a word or none (Google's do_whole_word_mask).
         seed: of `random.Random` (Google's random_seed, 12345 by default).
-        vocabulary: the ids' tokenizer.
-        scratch: a folder for the temporary file, which is gone in the end.
-        on_pair: given each pair before and after it was cut to fit.
-        on_document: called when a document has been passed over, `dupe_factor` times for each.
+        vocabulary: the tokenizer that made the ids.
+        scratch: a folder for the temporary file.
+        on_pair: called with each pair before and after truncation.
+        on_document: called after each document, `dupe_factor` times for each.
     """
-    rng = random.Random(seed)  # noqa: S311  # the generator that is to be reproduced
-    maker = _Maker(
+    rng = random.Random(seed)  # noqa: S311  # reproduces the script's generator
+    maker = _PairMaker(
         documents,
         rng,
         max_num_tokens=seq_len - NUM_SPECIAL,
@@ -89,23 +90,23 @@ def google_examples(
         whole_word=whole_word,
     )
     with TemporaryFile(dir=scratch) as file:
-        shelf = _Shelf(file, token_dtype(len(vocabulary.vocab)))
+        stored = _ExampleFile(file, token_dtype(len(vocabulary.vocab)))
         for _ in range(dupe_factor):
             for number in range(len(documents)):
-                for whole in maker.pairs(number):
-                    pair = _truncate(whole, seq_len - NUM_SPECIAL, rng)
+                for untruncated in maker.pairs(number):
+                    pair = _truncate(untruncated, seq_len - NUM_SPECIAL, rng)
                     if on_pair:
-                        on_pair(whole, pair)
-                    ids, _, b_start = join([pair], documents.tokens, vocabulary)
+                        on_pair(untruncated, pair)
+                    ids, _, b_start = build_sequences([pair], documents.tokens, vocabulary)
                     label = pair.next_sentence_label
-                    shelf.add(Example(ids, int(b_start[0]), label, *masker.draw(ids)))
+                    stored.add(Example(ids, int(b_start[0]), label, *masker.mask(ids)))
                 if on_document:
                     on_document()
-        yield from shelf.read(_shuffled(len(shelf), rng))
+        yield from stored.read(_shuffled(len(stored), rng))
 
 
 def _shuffled(length: int, rng: random.Random) -> "array[int]":
-    """The numbers below `length`, moved as Google's script moves a list of as many things."""
+    """Return 0 to length - 1, shuffled as Google's script shuffles a list of that length."""
     order = array("q", range(length))
     rng.shuffle(order)
     return order
@@ -114,10 +115,10 @@ def _shuffled(length: int, rng: random.Random) -> "array[int]":
 # ----------------------------------------------------------------------------------------- pairs
 
 
-class _Maker:
-    """Google's create_instances_from_document, up to the masks.
+class _PairMaker:
+    """Google's create_instances_from_document, without the masks.
 
-    Documents are numbered in shuffled order, as the script's shuffled list has them.
+    Documents are numbered in shuffled order, as in the script's shuffled list.
     """
 
     def __init__(
@@ -135,10 +136,10 @@ class _Maker:
         self._order = _shuffled(len(documents), rng)
 
     def pairs(self, number: int) -> Iterator[Pair]:
-        """The pairs of one document; what is drawn between two of them comes between their draws.
+        """Yield the pairs of one document; the caller may use `rng` between two pairs.
 
         Google's script collects sentences one by one and steps back over those that a random B
-        replaced; here a chunk is `start` to `end`, and the next one starts where A ended.
+        replaced; here a chunk is `start` to `end`, and the next one starts at the end of A.
         """
         rng = self._rng
         ends = self._documents.ends(self._order[number]).tolist()
@@ -150,7 +151,7 @@ class _Maker:
             end = _end(ends, start, target)
             middle = start + (1 if end - start == 1 else rng.randint(1, end - start - 1))
             a_start, a_end, b_end = ends[start], ends[middle], ends[end]
-            # Nothing is drawn for a chunk of one sentence.
+            # For a chunk of one sentence, no random number is drawn.
             if end - start == 1 or rng.random() < 0.5:
                 b = self._random_b(number, target - (a_end - a_start))
                 start = middle
@@ -160,8 +161,8 @@ class _Maker:
                 yield Pair(a_start, a_end, a_end, b_end, IS_NEXT)
 
     def _random_b(self, number: int, num_tokens: int) -> tuple[int, int]:
-        """Sentences from anywhere in a drawn document, until they have `num_tokens` or it ends."""
-        for _ in range(DRAWS):
+        """Draw a document and a sentence in it; return `num_tokens` from there or the rest."""
+        for _ in range(MAX_TRIES):
             other = self._rng.randint(0, len(self._documents) - 1)
             if other != number:
                 break
@@ -171,18 +172,18 @@ class _Maker:
 
 
 def _end(ends: "Sequence[int] | np.ndarray", start: int, num_tokens: int) -> int:
-    """The end of a run of sentences with `num_tokens` or more, one sentence at least."""
+    """Return the end of a chunk with at least `num_tokens` and one sentence."""
     end = bisect_left(ends, ends[start] + num_tokens)
     return min(max(end, start + 1), len(ends) - 1)
 
 
 def _truncate(pair: Pair, max_num_tokens: int, rng: random.Random) -> Pair:
-    """Google's truncate_seq_pair: the longer one loses a token, B where both are equal."""
+    """Google's truncate_seq_pair: the longer one loses a token, B if both are equal."""
     starts, ends = [pair.a_start, pair.b_start], [pair.a_end, pair.b_end]
     lengths = [end - start for start, end in zip(starts, ends, strict=True)]
     while sum(lengths) > max_num_tokens:
         longer = 0 if lengths[0] > lengths[1] else 1
-        starts[longer] += rng.random() < 0.5  # from its front, or else from its back
+        starts[longer] += rng.random() < 0.5  # from the front, otherwise from the back
         lengths[longer] -= 1
     (a, b), (num_a, num_b) = starts, lengths
     return Pair(a, a + num_a, b, b + num_b, pair.next_sentence_label)
@@ -209,12 +210,12 @@ class _Masker:
         self._mask_id = vocabulary.mask_id
         self._separators = {vocabulary.cls_id, vocabulary.sep_id}
         self._last_id = len(vocabulary.vocab) - 1
-        # Not vocabulary.continues, which knows that the token ## alone is a word.
+        # Not vocabulary.continues, for which the token "##" is a word.
         tokens = vocabulary.vocab if whole_word else ()
-        self._pieces = {i for i, token in enumerate(tokens) if token.startswith(WORD_PIECE)}
+        self._pieces = {i for i, token in enumerate(tokens) if token.startswith(CONTINUING_PREFIX)}
 
-    def draw(self, input_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The positions to predict, ascending, and the ids that the model sees there."""
+    def mask(self, input_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions to predict, ascending, and the ids that the model sees there."""
         ids = input_ids.tolist()
         wanted = min(self._max_predictions_per_seq, max(1, round(len(ids) * self._masked_lm_prob)))
         words = self._words(ids)
@@ -229,7 +230,7 @@ class _Masker:
         return np.array(positions, int), np.array([seen[i] for i in positions], int)
 
     def _words(self, ids: list[int]) -> list[list[int]]:
-        """The positions of each word, or of each token where whole words are not asked for."""
+        """Return the positions of each word, or of each token without `whole_word`."""
         words: list[list[int]] = []
         for position, token in enumerate(ids):
             if token in self._separators:
@@ -248,17 +249,17 @@ class _Masker:
         return self._rng.randint(0, self._last_id)
 
 
-# ------------------------------------------------------------------------------------- on the disk
+# ---------------------------------------------------------------------------------- temporary file
 
 
-class _Shelf:
+class _ExampleFile:
     """Examples in a flat file, written in one order and read in another.
 
-    Each is b_start, label, number of masks, their positions, what the model sees there, the ids.
+    A record is b_start, label, number of masks, their positions, what the model sees there, ids.
 
     Args:
         file: empty, open for reading and writing.
-        dtype: that of ids. Positions fit into it as well: `seq_len` is 65,535 at most.
+        dtype: of ids. Positions fit too, since `seq_len` is at most 65,535.
     """
 
     def __init__(self, file: IO[bytes], dtype: np.dtype) -> None:
@@ -278,7 +279,7 @@ class _Shelf:
 
     def read(self, order: "array[int]") -> Iterator[Example]:
         if not len(self):
-            return  # an empty file cannot be mapped
+            return  # mmap rejects an empty file
         self._file.flush()
         stored = np.asarray(np.memmap(self._file, self._dtype, mode="r"))
         for number in order:

@@ -9,21 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bertpt.build.columns import Columns
 from bertpt.build.documents import StoredDocuments
 from bertpt.build.google import google_examples
-from bertpt.build.pairs import (
-    NUM_SPECIAL,
-    OrderMaker,
-    Pair,
-    PairMaker,
-    SegmentMaker,
-    count_sentences,
-    join,
-    truncate_pair,
-)
+from bertpt.build.pairs import NUM_SPECIAL, OrderMaker, Pair, PairMaker, SegmentMaker
+from bertpt.build.sequences import build_sequences, count_sentences, truncate_pair
 from bertpt.build.workers import Workers
 from bertpt.config import BuildConfig
-from bertpt.data.example import Rows
 from bertpt.data.masking import Masking
 from bertpt.rng import generator
 from bertpt.tokenizer import tokenizer
@@ -37,59 +29,59 @@ TOKENS_PER_TASK = 1 << 17
 
 @dataclass(frozen=True)
 class Split:
-    """Some documents of a `DocumentWriter`'s folder, and what is to be made of them.
+    """Some stored documents, and how to make examples of them.
 
     Attributes:
         name: "train" or "valid".
-        folder: of the documents.
+        folder: where a `DocumentWriter` wrote the documents.
         dtype: of their ids.
-        numbers: a file with the numbers of the documents that belong to the split.
+        indices: a .npy file with the indices of the split's documents.
         tokenizer_path: a tokenizer folder.
-        config: how examples are made.
+        config: how to make examples.
     """
 
     name: str
     folder: Path
     dtype: np.dtype
-    numbers: Path
+    indices: Path
     tokenizer_path: Path
     config: BuildConfig
 
     def documents(self) -> StoredDocuments:
-        """Opens them."""
-        return StoredDocuments.open(self.folder, self.dtype).part(np.load(self.numbers))
+        """Open the split's documents."""
+        return StoredDocuments.open(self.folder, self.dtype).select(np.load(self.indices))
 
 
-class Made(NamedTuple):
-    """Examples, and how many sentences went into them.
+class ExampleBatch(NamedTuple):
+    """Examples, and how many sentences they contain.
 
     Attributes:
-        rows: the examples.
-        num_sentences: in them, counted each time they are used.
-        num_truncated: of those, how many lost tokens because the pair was too long.
+        examples: by column.
+        num_sentences: each is counted as often as it is used.
+        num_truncated: sentences that lost tokens because the pair was too long.
     """
 
-    rows: Rows
+    examples: Columns
     num_sentences: int
     num_truncated: int
 
 
-def make_rows(
+def make_examples(
     split: Split, workers: Workers, *, on_documents: Callable[[int], object]
-) -> Iterator[Made]:
-    """The examples of every pass over a split.
+) -> Iterator[ExampleBatch]:
+    """Yield the examples of every pass over a split, in batches.
 
-    Balanced pairs come in the order of the documents, and the draws for one depend on the seed,
-    the split, the pass and its number alone. Google's depend on all draws before, so no worker can
-    help there, and come in an order of their own.
+    Balanced pairs come in the order of the documents, and their randomness depends only on the
+    seed, the split, the pass and the document. Google's algorithm has one random stream for all
+    documents, so it runs in this process only, and it shuffles the examples.
 
     Args:
-        split: which documents, and what to make of them.
-        workers: who does it.
-        on_documents: told how many documents were gone through since the last time.
+        split: the documents and how to make examples of them.
+        workers: processes to use.
+        on_documents: called with the number of documents finished since the last call.
     """
     if split.config.pairing == "google":
-        yield from _google_rows(split, on_documents)
+        yield from _google_batches(split, on_documents)
         return
     tokens = split.documents().num_tokens_before()
     stops = np.searchsorted(tokens, np.arange(0, tokens[-1], TOKENS_PER_TASK)[1:])
@@ -99,28 +91,28 @@ def make_rows(
         for dupe in range(split.config.dupe_factor)
         for start, stop in pairwise(edges)
     ]
-    for task, made in zip(tasks, workers.map(_make, tasks), strict=True):
-        yield made
+    for task, batch in zip(tasks, workers.map(_run_task, tasks), strict=True):
+        yield batch
         on_documents(task.stop - task.start)
-    _tools.cache_clear()  # which holds the files open
+    _open_split.cache_clear()  # close the files
 
 
-# ------------------------------------------------------------------------------------ as Google's
+# ----------------------------------------------------------------------------------- google pairs
 
 
-def _google_rows(split: Split, on_documents: Callable[[int], object]) -> Iterator[Made]:
+def _google_batches(split: Split, on_documents: Callable[[int], object]) -> Iterator[ExampleBatch]:
     config, documents = split.config, split.documents()
-    drawn: list[tuple[Pair, Pair]] = []
+    uncounted: list[tuple[Pair, Pair]] = []
     counts = np.zeros(2, dtype=np.int64)
 
     def count(*, at_least: int) -> None:
-        if len(drawn) >= at_least:
-            wholes, pairs = zip(*drawn, strict=True)
-            counts[:] += count_sentences(wholes, pairs, documents.sentence_ends)
-            drawn.clear()
+        if len(uncounted) >= at_least:
+            untruncated, pairs = zip(*uncounted, strict=True)
+            counts[:] += count_sentences(untruncated, pairs, documents.sentence_ends)
+            uncounted.clear()
 
-    def on_pair(whole: Pair, pair: Pair) -> None:
-        drawn.append((whole, pair))
+    def on_pair(untruncated: Pair, pair: Pair) -> None:
+        uncounted.append((untruncated, pair))
         count(at_least=EXAMPLES_AT_ONCE)
 
     examples = google_examples(
@@ -139,11 +131,11 @@ def _google_rows(split: Split, on_documents: Callable[[int], object]) -> Iterato
     )
     while batch := list(islice(examples, EXAMPLES_AT_ONCE)):
         count(at_least=1)
-        yield Made(Rows.of(batch, split.dtype), *counts.tolist())
+        yield ExampleBatch(Columns.from_examples(batch, split.dtype), *counts.tolist())
         counts[:] = 0
 
 
-# --------------------------------------------------------------------------------------- balanced
+# --------------------------------------------------------------------------------- balanced pairs
 
 
 @dataclass(frozen=True)
@@ -154,42 +146,50 @@ class _Task:
     stop: int
 
 
-class _Drawn(NamedTuple):
-    """An example before its ids are put together: what was to go in, what fits, its masks."""
+class _Draft(NamedTuple):
+    """An example before its ids are built.
 
-    whole: Pair
+    Attributes:
+        untruncated: the pair as it was drawn.
+        pair: the pair cut to fit.
+        random_numbers: for its masks.
+    """
+
+    untruncated: Pair
     pair: Pair
-    masks: np.ndarray
+    random_numbers: np.ndarray
 
 
-def _make(task: _Task) -> Made:
-    tools = _tools(task.split)
-    parts = [_put_together(drawn, tools) for drawn in _batches(_draw(task, tools))]
-    tools.documents.release()
-    return Made(
-        Rows.joined([Rows.of([], task.split.dtype), *(part.rows for part in parts)]),
+def _run_task(task: _Task) -> ExampleBatch:
+    opened = _open_split(task.split)
+    parts = [_finish(drafts, opened) for drafts in _batches(_draw_pairs(task, opened))]
+    opened.documents.release_memory()
+    empty = Columns.from_examples([], task.split.dtype)
+    return ExampleBatch(
+        Columns.concatenate([empty, *(part.examples for part in parts)]),
         sum(part.num_sentences for part in parts),
         sum(part.num_truncated for part in parts),
     )
 
 
-def _draw(task: _Task, tools: "_Tools") -> Iterator[_Drawn]:
+def _draw_pairs(task: _Task, opened: "_OpenSplit") -> Iterator[_Draft]:
     config = task.split.config
     name = config.of_part(f"pairs of {task.split.name}")
     for number in range(task.start, task.stop):
         rng = generator(config.seed, name, task.dupe, number)
-        for whole in tools.maker.pairs(number, rng):
-            pair = truncate_pair(whole, tools.max_num_tokens, rng)
-            yield _Drawn(whole, pair, tools.masking.draws(pair.num_tokens, rng))
+        for untruncated in opened.maker.pairs(number, rng):
+            pair = truncate_pair(untruncated, opened.max_num_tokens, rng)
+            random_numbers = opened.masking.random_numbers(pair.num_tokens, rng)
+            yield _Draft(untruncated, pair, random_numbers)
 
 
-def _batches(drawn: Iterable[_Drawn]) -> Iterator[list[_Drawn]]:
-    """So many that they fit into memory, though one document may give millions."""
-    batch: list[_Drawn] = []
+def _batches(drafts: Iterable[_Draft]) -> Iterator[list[_Draft]]:
+    """Group drafts into batches that fit in memory; one document may give millions."""
+    batch: list[_Draft] = []
     num_tokens = 0
-    for one in drawn:
-        batch.append(one)
-        num_tokens += one.pair.num_tokens
+    for draft in drafts:
+        batch.append(draft)
+        num_tokens += draft.pair.num_tokens
         if num_tokens >= TOKENS_PER_TASK:
             yield batch
             batch, num_tokens = [], 0
@@ -197,17 +197,20 @@ def _batches(drawn: Iterable[_Drawn]) -> Iterator[list[_Drawn]]:
         yield batch
 
 
-def _put_together(drawn: list[_Drawn], tools: "_Tools") -> Made:
-    wholes, pairs, draws = zip(*drawn, strict=True)
-    documents = tools.documents
-    input_ids, num_tokens, b_starts = join(pairs, documents.tokens, tools.vocabulary)
+def _finish(drafts: list[_Draft], opened: "_OpenSplit") -> ExampleBatch:
+    """Build the ids of drafts and mask them."""
+    untruncated, pairs, random_numbers = zip(*drafts, strict=True)
+    documents = opened.documents
+    sequences = build_sequences(pairs, documents.tokens, opened.vocabulary)
     labels = np.array([pair.next_sentence_label for pair in pairs])
-    masks = tools.masking.draw(input_ids, num_tokens, draws)
-    rows = Rows.of_columns(input_ids.dtype, (input_ids, num_tokens, b_starts, labels, *masks))
-    return Made(rows, *count_sentences(wholes, pairs, documents.sentence_ends))
+    masks = opened.masking.apply(sequences.input_ids, sequences.num_tokens, random_numbers)
+    columns = Columns.from_arrays(sequences.input_ids.dtype, (*sequences, labels, *masks))
+    return ExampleBatch(columns, *count_sentences(untruncated, pairs, documents.sentence_ends))
 
 
-class _Tools(NamedTuple):
+class _OpenSplit(NamedTuple):
+    """A split's documents, and what makes examples of them."""
+
     documents: StoredDocuments
     vocabulary: Tokenizer
     masking: Masking
@@ -216,11 +219,12 @@ class _Tools(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def _tools(split: Split) -> _Tools:
+def _open_split(split: Split) -> _OpenSplit:
     documents, vocabulary = split.documents(), tokenizer.load(split.tokenizer_path)
     config = split.config
-    room = config.seq_len - NUM_SPECIAL + (config.objective == "mlm")
+    max_num_tokens = config.seq_len - NUM_SPECIAL + (config.objective == "mlm")
     maker = MAKERS[config.objective](
-        documents, max_num_tokens=room, short_seq_prob=config.short_seq_prob
+        documents, max_num_tokens=max_num_tokens, short_seq_prob=config.short_seq_prob
     )
-    return _Tools(documents, vocabulary, Masking.of(vocabulary, config), maker, room)
+    masking = Masking.from_config(vocabulary, config)
+    return _OpenSplit(documents, vocabulary, masking, maker, max_num_tokens)

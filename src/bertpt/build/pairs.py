@@ -1,7 +1,6 @@
-"""Documents -> sentence pairs with next-sentence labels. Pure: the generator is passed in.
+"""Documents -> sentence pairs with labels, as google-research/bert frames them.
 
-Pairs are places in the documents' flat array of ids, so that the ids of many can be put together
-in one go.
+Pairs are positions in the documents' flat array of ids; `bertpt.build.sequences` makes ids of them.
 """
 
 from bisect import bisect_left, bisect_right
@@ -11,23 +10,20 @@ from typing import NamedTuple
 import numpy as np
 
 from bertpt.build.documents import StoredDocuments
-from bertpt.data.ragged import ranges
+from bertpt.config.data import IGNORE_INDEX
 from bertpt.rng import below
-from bertpt.tokenizer.tokenizer import Tokenizer
 
 IS_NEXT = 0
 RANDOM = 1
-NO_PAIR = -100
 NUM_SPECIAL = 3  # [CLS] A [SEP] B [SEP]; one fewer without B
-DRAWS = 10  # of a random B, until one is fit
-BITS = 53  # of a random number between 0 and 1
+MAX_TRIES = 10  # to draw a random B that fits
 
 
 class Pair(NamedTuple):
     """Two segments, and whether B follows A (`IS_NEXT`) or not (`RANDOM`).
 
-    Each segment is `tokens[start:end]` of the documents it was drawn from. Where there is no B, it
-    is empty and the label `NO_PAIR`.
+    Each segment is `tokens[start:end]` of the documents it comes from. Without B, that segment is
+    empty and the label `IGNORE_INDEX`.
     """
 
     a_start: int
@@ -38,75 +34,19 @@ class Pair(NamedTuple):
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of both, [CLS] and [SEP] included."""
-        num_special = NUM_SPECIAL - (self.next_sentence_label == NO_PAIR)
+        """Tokens of both segments, [CLS] and [SEP] included."""
+        num_special = NUM_SPECIAL - (self.next_sentence_label == IGNORE_INDEX)
         return self.a_end - self.a_start + self.b_end - self.b_start + num_special
 
 
-class Joined(NamedTuple):
-    """Uncorrupted examples, one after another.
-
-    Attributes:
-        input_ids: of all of them.
-        num_tokens: how many each has. (examples,)
-        b_starts: where B begins in each; its length where there is no B. (examples,)
-    """
-
-    input_ids: np.ndarray
-    num_tokens: np.ndarray
-    b_starts: np.ndarray
-
-
-def join(pairs: Sequence[Pair], tokens: np.ndarray, vocabulary: Tokenizer) -> Joined:
-    """[CLS] A [SEP] B [SEP] of each pair, or where there is no B [CLS] A [SEP].
-
-    Args:
-        pairs: one at least.
-        tokens: what they are places in; the ids have its type.
-        vocabulary: says which ids [CLS] and [SEP] are.
-    """
-    a_start, a_end, b_start, b_end, labels = np.array(pairs).T
-    b_starts = a_end - a_start + 2
-    num_tokens = b_starts + np.where(labels == NO_PAIR, 0, b_end - b_start + 1)
-    ends = num_tokens.cumsum()
-    input_ids = np.empty(ends[-1], dtype=tokens.dtype)
-    is_text = np.ones(len(input_ids), dtype=bool)
-    for place, token in (
-        (ends - num_tokens, vocabulary.cls_id),
-        (ends - num_tokens + b_starts - 1, vocabulary.sep_id),
-        (ends - 1, vocabulary.sep_id),
-    ):
-        input_ids[place] = token
-        is_text[place] = False
-    starts = np.stack([a_start, b_start], axis=1).ravel()
-    lengths = np.stack([a_end - a_start, b_end - b_start], axis=1).ravel()
-    input_ids[is_text] = tokens[ranges(starts, lengths)]
-    return Joined(input_ids, num_tokens, b_starts)
-
-
-def count_sentences(
-    wholes: Sequence[Pair], pairs: Sequence[Pair], sentence_ends: np.ndarray
-) -> tuple[int, int]:
-    """How many sentences some pairs had, and how many of those lost tokens in `truncate_pair`.
-
-    Args:
-        wholes: pairs of whole sentences; other ones are not counted.
-        pairs: what was left of each.
-        sentence_ends: 0, then where each sentence ends, as in `StoredDocuments`.
-    """
-    # The start and the end of both segments, first of all pairs, then of what was left.
-    whole, left = (np.array(some).reshape(-1, 5)[:, :4].reshape(-1, 2) for some in (wholes, pairs))
-    first, last = np.searchsorted(sentence_ends, whole).T
-    is_whole = (sentence_ends[first] == whole[:, 0]) & (sentence_ends[last] == whole[:, 1])
-    intact_first = np.searchsorted(sentence_ends, left[:, 0])
-    intact_last = np.searchsorted(sentence_ends, left[:, 1], side="right") - 1
-    counts = (last - first)[is_whole]
-    num_intact = np.maximum(0, intact_last - intact_first)[is_whole]
-    return int(counts.sum()), int((counts - num_intact).sum())
-
-
 class _Maker:
-    """What makes pairs of documents, and how long they are to be."""
+    """Documents, and the target length of their pairs.
+
+    Args:
+        documents: at least two for `PairMaker`, otherwise any number.
+        max_num_tokens: of A and B together, without [CLS] and [SEP]; at least 2.
+        short_seq_prob: share of the pairs with a shorter target.
+    """
 
     def __init__(
         self, documents: StoredDocuments, *, max_num_tokens: int, short_seq_prob: float
@@ -116,45 +56,40 @@ class _Maker:
         self._short_seq_prob = short_seq_prob
 
     def _draw_target(self, rng: np.random.Generator) -> int:
-        """How many tokens an example aims at: all it may have, or sometimes fewer, 2 at least."""
+        """Draw the target length of an example: the maximum, or sometimes 2 tokens or more."""
         if rng.random() < self._short_seq_prob:
             return 2 + below(rng, self._max_num_tokens - 1)
         return self._max_num_tokens
 
 
 class PairMaker(_Maker):
-    """Cuts documents into sentence pairs, B being drawn from another document half the time.
+    """Cuts documents into sentence pairs; half the time B is drawn from another document.
 
-    The frame is that of google-research/bert: consecutive sentences are taken until they fill an
-    example and are parted into A and B at random; where B is replaced, the sentences it would
-    have held go back to be used again; too long a pair is left to `truncate_pair`. It departs from
-    Google's where that one gives the label away or gets it wrong:
+    This follows google-research/bert: take consecutive sentences until they fill an example, and
+    split them into A and B at random; if B is replaced, its sentences are used again; leave pairs
+    that are too long to `truncate_pair`. It differs where Google's algorithm leaks the label or
+    gets it wrong:
 
-    - a pair is never made of one sentence while the document has two; a last sentence left over
-      is paired with the one before it, again and again until it is a true B, and since each try
-      is true or random with equal chance, the labels stay even;
-    - a random B starts at any sentence of the other documents with equal chance, so that long
-      and short ones turn up in it as they do in true ones, but not at a document's first, where
-      no true B starts either;
-    - a random B is as long as a true one might be, in tokens or in sentences;
-    - a random B whose text is the true continuation, as from a copy of the document, is redrawn.
-
-    Args:
-        documents: at least two.
-        max_num_tokens: of A and B together, without [CLS] and [SEP]; 2 or more.
-        short_seq_prob: share of the pairs that aim at fewer tokens.
+    - A pair never has a single sentence if the document has two. A last sentence that is left over
+      is paired with the one before it, repeatedly until B is the true one. Each try is true or
+      random with equal chance, so the labels stay balanced.
+    - A random B starts at any sentence of the other documents with equal chance, so long and short
+      documents occur in it as often as in true ones. It never starts at a document's first
+      sentence, since no true B does.
+    - A random B is as long as a true one might be, in tokens or in sentences.
+    - A random B whose text is the true continuation, as in a copy of the document, is redrawn.
     """
 
     def __init__(
         self, documents: StoredDocuments, *, max_num_tokens: int, short_seq_prob: float
     ) -> None:
         super().__init__(documents, max_num_tokens=max_num_tokens, short_seq_prob=short_seq_prob)
-        # Of each document, counted in sentences. Looking up single numbers in the memory of an
-        # array takes half the time that it takes in the array.
+        # First sentence of each document. Reading single numbers from a memoryview takes half the
+        # time that it takes from the array.
         self._starts = np.concatenate([[0], documents.lengths.cumsum()]).data
 
     def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
-        """The pairs of one document in one pass; `rng` decides everything that is random."""
+        """Yield the pairs of one document; all randomness comes from `rng`."""
         ends = self._documents.ends(number).tolist()
         num_sentences = len(ends) - 1
         if num_sentences == 1:
@@ -167,32 +102,32 @@ class PairMaker(_Maker):
             end = _end_of_chunk(ends, start, target)
             middle = start + 1 + below(rng, end - start - 1)
             a_start, b_start, b_end = ends[start], ends[middle], ends[end]
-            other = None
+            random_b = None
             if rng.random() < 0.5:
                 room = target - (b_start - a_start)
-                other = self._random_b(
+                random_b = self._random_b(
                     number,
                     room=room,
                     num_before=middle - start,
                     num_sentences=None if b_end - b_start >= room else end - middle,
-                    unlike=(b_start, ends[middle + 1]),
+                    excluded=(b_start, ends[middle + 1]),
                     rng=rng,
                 )
-            if other is not None:
-                yield Pair(a_start, b_start, *other, RANDOM)
+            if random_b:
+                yield Pair(a_start, b_start, *random_b, RANDOM)
                 start = middle
             else:
                 yield Pair(a_start, b_start, b_start, b_end, IS_NEXT)
                 start = end
 
     def _pair_of_one_sentence(self, number: int, rng: np.random.Generator) -> Pair:
-        """A document of one sentence has no true B."""
+        """Pair a document of one sentence, which has no true B, with a random one."""
         start, end = self._documents.ends(number).tolist()
         room = self._draw_target(rng) - (end - start)
         b = self._random_b(
-            number, room=room, num_before=1, num_sentences=None, unlike=(start, start), rng=rng
+            number, room=room, num_before=1, num_sentences=None, excluded=(start, start), rng=rng
         )
-        assert b is not None, "every sentence is unlike an empty one"
+        assert b is not None, "no sentence equals the empty one"
         return Pair(start, end, *b, RANDOM)
 
     def _random_b(
@@ -202,49 +137,49 @@ class PairMaker(_Maker):
         room: int,
         num_before: int,
         num_sentences: int | None,
-        unlike: tuple[int, int],
+        excluded: tuple[int, int],
         rng: np.random.Generator,
     ) -> tuple[int, int] | None:
-        """Sentences from another document than `number`, as many as a true B might have.
+        """Draw sentences from another document, as many as a true B might have.
 
-        A true B that fills the example is what is left of a run of sentences that was parted at
-        random, so the more sentences it has, the less likely is this A before it: `num_before`
-        and k sentences are parted just so in one of `num_before + k - 1` cases. A draw that is
-        accepted as rarely has the lengths of a true B.
+        A true B that fills the example is the rest of a chunk that was split at random, so the
+        more sentences it has, the less likely is this A before it: `num_before` and k sentences
+        are split this way in one of `num_before + k - 1` cases. Accepting a draw with that
+        probability gives random Bs the lengths of true ones.
 
         Args:
-            number: of A's document.
-            room: tokens that are wanted besides A's; with none, one sentence fills.
+            number: A's document.
+            room: tokens left besides A; if none are left, one sentence fills the example.
             num_before: sentences in A.
-            num_sentences: of a true B that leaves room; `None` where it fills the example.
-            unlike: the sentence that a random B must not begin with.
-            rng: decides.
+            num_sentences: in a true B that leaves room; `None` if it fills the example.
+            excluded: the sentence that B must not begin with.
+            rng: source of randomness.
 
         Returns:
-            `None` where nothing turns up that does not begin with the sentence `unlike`.
+            Start and end of the tokens, or `None` if every draw began with the excluded sentence.
         """
         tokens, best = self._documents.tokens, None
-        unwanted = tokens[slice(*unlike)].tobytes()
-        for _ in range(DRAWS):
+        excluded_ids = tokens[slice(*excluded)].tobytes()
+        for _ in range(MAX_TRIES):
             other, sentence = self._draw_sentence(number, rng)
             ends = self._documents.ends(other).data
-            start, end = _span(ends, sentence, room=room, num_sentences=num_sentences)
+            start, end = _sentence_range(ends, sentence, room=room, num_sentences=num_sentences)
             b_start, b_end = ends[start], ends[end]
-            if tokens[b_start : ends[start + 1]].tobytes() == unwanted:
+            if tokens[b_start : ends[start + 1]].tobytes() == excluded_ids:
                 continue
             fills = b_end - b_start >= room
             if num_sentences is None:
-                is_fit = fills and rng.random() * (num_before + end - start - 1) < num_before
+                is_accepted = fills and rng.random() * (num_before + end - start - 1) < num_before
             else:
-                is_fit = not fills and end - start == num_sentences
-            if is_fit:
+                is_accepted = not fills and end - start == num_sentences
+            if is_accepted:
                 return b_start, b_end
             if best is None or abs(b_end - b_start - room) < abs(best[1] - best[0] - room):
                 best = b_start, b_end
         return best
 
     def _draw_sentence(self, number: int, rng: np.random.Generator) -> tuple[int, int]:
-        """Any sentence of the other documents, with equal chance: its document and its number."""
+        """Draw any sentence of the other documents: its document, and its index there."""
         starts = self._starts
         start, end = starts[number], starts[number + 1]
         sentence = below(rng, starts[-1] - (end - start))
@@ -257,24 +192,19 @@ class PairMaker(_Maker):
 class OrderMaker(_Maker):
     """Cuts documents into pairs for sentence-order prediction (Lan et al., "ALBERT", 2020).
 
-    A and B are consecutive, and swapped half the time; `next_sentence_label` is 1 for those. Runs
-    of sentences are as in `PairMaker`. A document of one sentence is parted inside it; one of one
-    token gives nothing.
-
-    Args:
-        documents: any number of them.
-        max_num_tokens: of A and B together, without [CLS] and [SEP]; 2 or more.
-        short_seq_prob: share of the pairs that aim at fewer tokens.
+    A and B are consecutive, and swapped half the time; then `next_sentence_label` is 1. Chunks of
+    sentences are as in `PairMaker`. A document of one sentence is split inside it, unless it has
+    only one token.
     """
 
     def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
-        """The pairs of one document in one pass; `rng` decides everything that is random."""
+        """Yield the pairs of one document; all randomness comes from `rng`."""
         ends = self._documents.ends(number).tolist()
         num_sentences = len(ends) - 1
         if num_sentences == 1:
             if ends[1] - ends[0] > 1:
                 middle = ends[0] + 1 + below(rng, ends[1] - ends[0] - 1)
-                yield _in_some_order(ends[0], middle, ends[1], rng)
+                yield _maybe_swapped(ends[0], middle, ends[1], rng)
             return
         start = 0
         while start < num_sentences:
@@ -282,50 +212,44 @@ class OrderMaker(_Maker):
             target = self._draw_target(rng)
             end = _end_of_chunk(ends, start, target)
             middle = start + 1 + below(rng, end - start - 1)
-            yield _in_some_order(ends[start], ends[middle], ends[end], rng)
+            yield _maybe_swapped(ends[start], ends[middle], ends[end], rng)
             start = end
 
 
-def _in_some_order(start: int, middle: int, end: int, rng: np.random.Generator) -> Pair:
+def _maybe_swapped(start: int, middle: int, end: int, rng: np.random.Generator) -> Pair:
     if rng.random() < 0.5:
         return Pair(middle, end, start, middle, RANDOM)
     return Pair(start, middle, middle, end, IS_NEXT)
 
 
 class SegmentMaker(_Maker):
-    """Cuts documents into single segments, as long as they may be, no token left out.
-
-    Args:
-        documents: any number of them.
-        max_num_tokens: of a segment, without [CLS] and [SEP]; 2 or more.
-        short_seq_prob: share of the segments that aim at fewer tokens.
-    """
+    """Cuts documents into single segments of the target length, without losing a token."""
 
     def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
-        """The segments of one document in one pass, as pairs without a B."""
+        """Yield the segments of one document as pairs without B."""
         start, *_, last = self._documents.ends(number).tolist()
         while start < last:
             end = min(start + self._draw_target(rng), last)
-            yield Pair(start, end, end, end, NO_PAIR)
+            yield Pair(start, end, end, end, IGNORE_INDEX)
             start = end
 
 
 def _end_of_chunk(ends: Sequence[int], start: int, target: int) -> int:
-    """The end of a run of sentences with `target` tokens or more, two sentences at least."""
+    """Return the end of a chunk with at least `target` tokens and two sentences."""
     end = bisect_left(ends, ends[start] + target, start)
     return min(max(end, start + 2), len(ends) - 1)
 
 
-def _span(
+def _sentence_range(
     ends: Sequence[int], start: int, *, room: int, num_sentences: int | None
 ) -> tuple[int, int]:
-    """A run of sentences from near `start`, not so near the document's end that it is too short.
+    """Return a range of sentences, starting earlier if the document would end too soon.
 
     Args:
-        ends: of the document they are from.
-        start: the sentence to begin with where it can; not the document's first.
-        room: tokens to fill where `num_sentences` does not decide.
-        num_sentences: how many.
+        ends: sentence ends of the document.
+        start: preferred first sentence; never the document's first.
+        room: tokens to fill if `num_sentences` is `None`.
+        num_sentences: number of sentences.
     """
     last = len(ends) - 1
     latest = (
@@ -334,38 +258,3 @@ def _span(
     start = max(min(1, last - 1), min(start, latest))
     end = bisect_left(ends, ends[start] + room) if num_sentences is None else start + num_sentences
     return start, min(max(end, start + 1), last)
-
-
-def truncate_pair(pair: Pair, max_num_tokens: int, rng: np.random.Generator) -> Pair:
-    """Cuts a pair to `max_num_tokens` as google-research/bert does.
-
-    Tokens leave one by one, always from the longer segment (B where both are equal), from its
-    front or its back with equal chance.
-    """
-    a_start, a_end, b_start, b_end, label = pair
-    a_length, b_length = a_end - a_start, b_end - b_start
-    excess = a_length + b_length - max_num_tokens
-    if excess <= 0:
-        return pair
-    # The longer one loses tokens alone until both are equal, then they take turns, B first.
-    alone = min(excess, abs(a_length - b_length))
-    from_b, from_a = (excess - alone + 1) // 2, (excess - alone) // 2
-    if a_length > b_length:
-        from_a += alone
-    else:
-        from_b += alone
-    a_front, b_front = num_heads(from_a, rng), num_heads(from_b, rng)
-    return Pair(
-        *(a_start + a_front, a_end - (from_a - a_front)),
-        *(b_start + b_front, b_end - (from_b - b_front)),
-        label,
-    )
-
-
-def num_heads(count: int, rng: np.random.Generator) -> int:
-    """How many of `count` tosses of a fair coin are heads; each bit of a number is a toss."""
-    heads = 0
-    for done in range(0, count, BITS):
-        bits = int(rng.random() * (1 << BITS))
-        heads += (bits >> max(0, BITS - (count - done))).bit_count()
-    return heads

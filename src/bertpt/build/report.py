@@ -1,133 +1,102 @@
-"""What a person should see of a data folder: counts, warnings, examples decoded."""
+"""Counts of a DATA folder for its manifest, and the warnings that follow from them."""
 
 from typing import Any
 
 import numpy as np
 
-from bertpt.build.documents import StoredDocuments
-from bertpt.build.pairs import IS_NEXT, NO_PAIR, RANDOM
-from bertpt.config import BuildConfig, InspectConfig, TokenizerConfig
-from bertpt.data.dataset import Dataset
-from bertpt.data.example import Example
+from bertpt.build.splits import WrittenSplit
+from bertpt.config import BuildConfig, TokenizerConfig
+from bertpt.corpus.corpus import Corpus
 from bertpt.errors import InputError
-from bertpt.rng import evenly_spaced
 from bertpt.tokenizer.tokenizer import Tokenizer
 
-NUM_BINS = 8  # of the histogram of lengths
+NUM_BINS = 8  # of the length histogram
 
-# When to warn.
+# Thresholds of the warnings.
 MAX_UNKNOWN = 0.01
-MIN_CHARACTERS = 2.0  # a token
+MIN_CHARACTERS = 2.0  # per token
 MAX_CONTINUING = 0.5
 MAX_DUPLICATES = 0.2
 LONG_DOCUMENT = 1000  # sentences
 
-LABELS = {IS_NEXT: "B follows A", RANDOM: "B is random", NO_PAIR: "no pair"}
-SOP_LABELS = {**LABELS, RANDOM: "B stood before A"}
 
-
-def describe(data: Dataset, config: InspectConfig) -> dict[str, Any]:
-    """The manifest, and evenly spaced examples of a split as `describe_example` shows them."""
-    examples = data.examples(config.split)
-    rows = evenly_spaced(len(examples), config.examples)
-    shown = [
-        {"row": row, **describe_example(example, data.tokenizer, data.settings.objective)}
-        for row, example in zip(rows, examples.take(rows), strict=True)
-    ]
-    return {**data.manifest, "split": config.split, "shown": shown}
-
-
-def describe_example(
-    example: Example, tokenizer: Tokenizer, objective: str = "nsp"
+def collect_counts(
+    corpus: Corpus,
+    text_counts: dict[str, Any],
+    token_counts: np.ndarray,
+    splits: dict[str, WrittenSplit],
+    vocabulary: Tokenizer,
 ) -> dict[str, Any]:
-    """An example as text.
+    """Return all counts of the manifest.
 
     Args:
-        example: uncorrupted, and its stored masks.
-        tokenizer: that made it.
-        objective: which decides what its label says.
-
-    Returns:
-        label, num_tokens, num_predictions, and a and b: the segments, each token to predict written
-        as [seen|true], where seen is what the model sees there.
+        corpus: the text, read to its end.
+        text_counts: counts made by `tokenize`.
+        token_counts: occurrences of each id in the training documents. (vocab_size,)
+        splits: the written splits by name.
+        vocabulary: the tokenizer that made the ids.
     """
-    words = [tokenizer.vocab[i] for i in example.input_ids]
-    for position, seen in zip(example.masked_positions, example.masked_input_ids, strict=True):
-        seen_word = "MASK" if seen == tokenizer.mask_id else tokenizer.vocab[seen]
-        words[position] = f"[{seen_word}|{words[position]}]"
-    labels = SOP_LABELS if objective == "sop" else LABELS
-    return {
-        "label": labels[example.next_sentence_label],
-        "num_tokens": len(example.input_ids),
-        "num_predictions": len(example.masked_positions),
-        "a": _joined(words[1 : example.b_start - 1]),
-        "b": _joined(words[example.b_start : -1]),
+    counts = {
+        **_counts_by_split(splits),
+        **text_counts,
+        "unknown_tokens": int(token_counts[vocabulary.unk_id]),
+        "single_sentence_documents": sum(
+            split.documents.num_single_sentences for split in splits.values()
+        ),
+        "replaced_lines": corpus.num_replaced_lines,
+        "nul_lines": corpus.num_nul_lines,
+        "surrogate_rows": corpus.num_surrogate_rows,
+        "empty_rows": corpus.num_empty_rows,
+        "cut_sentences": corpus.num_cut_sentences,
+        "json_like_files": corpus.num_json_like_files,
+        "repeated_files": corpus.num_repeated_files,
     }
+    lengths = {name: split.lengths for name, split in splits.items()}
+    continuing_share = _continuing_share(token_counts, vocabulary)
+    return counts | _derived_counts(counts, lengths, continuing_share, splits["train"].config)
 
 
-def _joined(words: list[str]) -> str:
-    """Word pieces put together again, except at a marked token."""
-    text = ""
-    for before, word in zip(["", *words], words, strict=False):
-        glued = word.startswith("##") and before and not before.endswith("]")
-        text += word[2:] if glued else f" {word}"
-    return text.strip()
-
-
-def counts_by_split(
-    parts: dict[str, StoredDocuments], written: dict[str, dict[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    """What was counted in each split, turned around: a name, then the split."""
+def _counts_by_split(splits: dict[str, WrittenSplit]) -> dict[str, dict[str, Any]]:
+    """Return each count as {split: value}."""
     by_split = {
-        split: {
-            "documents": len(part),
-            "sentences": part.num_sentences,
-            "tokens": part.num_tokens,
-            **written[split],
+        name: {
+            "documents": len(split.documents),
+            "sentences": split.documents.num_sentences,
+            "tokens": split.documents.num_tokens,
+            **split.counts,
         }
-        for split, part in parts.items()
+        for name, split in splits.items()
     }
-    names = next(iter(by_split.values()))
-    return {name: {split: counts[name] for split, counts in by_split.items()} for name in names}
+    return {
+        key: {name: counts[key] for name, counts in by_split.items()} for key in by_split["train"]
+    }
 
 
-def derived_counts(
+def _derived_counts(
     counts: dict[str, Any],
-    *,
-    token_counts: np.ndarray,
     lengths: dict[str, np.ndarray],
-    vocabulary: Tokenizer,
+    continuing_share: float | None,
     config: BuildConfig,
 ) -> dict[str, Any]:
-    """The shares, means and the histogram that follow from what was counted.
+    """Return shares between 0 and 1 (`None` of nothing), means and the length histogram.
 
-    Args:
-        counts: of each split and of the text.
-        token_counts: how often each id occurs in the training documents.
-        lengths: how many examples have each number of tokens, from 0 on, by split.
-        vocabulary: what made the ids.
-        config: how the examples were made.
-
-    Returns:
-        Shares between 0 and 1, and `None` where there is nothing to share:
-
-        - characters_per_token: of all documents, spaces counted.
-        - unknown_share: of the training documents' tokens.
-        - continuing_share: of their tokens, pieces that go on with a word (`None`, too, where the
-          tokenizer does not mark them).
-        - duplicate_sentences_share, duplicate_documents_share: of those of all documents.
-        - truncated_share: of the sentences in pairs, by split.
-        - majority_baseline: the share of the commoner label, by split.
-        - masked_tokens_per_sequence: mean, by split.
-        - slots_filled: share of the positions that hold a token, by split.
-        - capped_examples: those with fewer tokens to predict for `max_predictions_per_seq`.
-        - length_histogram: up_to, the greatest length in each bin, and the examples, by split.
+    - characters_per_token: in all documents, spaces included.
+    - unknown_share: [UNK] among the tokens of the training documents.
+    - continuing_share: among the same tokens, pieces that continue a word (`None`, too, if the
+      tokenizer does not mark them).
+    - duplicate_sentences_share, duplicate_documents_share: in all documents.
+    - truncated_share: of the sentences in pairs, by split.
+    - majority_baseline: share of the more frequent label, by split.
+    - masked_tokens_per_sequence: mean, by split.
+    - slots_filled: share of the positions that hold a token, by split.
+    - capped_examples: those with fewer targets because of `max_predictions_per_seq`, by split.
+    - length_histogram: see `length_histogram`.
     """
     num_examples = counts["examples"]
     return {
         "characters_per_token": share(counts["characters"], sum(counts["tokens"].values())),
         "unknown_share": share(counts["unknown_tokens"], counts["tokens"]["train"]),
-        "continuing_share": _continuing_share(token_counts, vocabulary),
+        "continuing_share": continuing_share,
         **{
             f"duplicate_{what}_share": share(
                 counts[f"duplicate_{what}"], sum(counts[what].values())
@@ -157,9 +126,9 @@ def derived_counts(
     }
 
 
-def share(part: int, whole: int) -> float | None:
-    """What part of the whole it is; `None` where there is no whole."""
-    return part / whole if whole else None
+def share(part: int, total: int) -> float | None:
+    """Return part / total, or `None` if the total is 0."""
+    return part / total if total else None
 
 
 def _continuing_share(token_counts: np.ndarray, vocabulary: Tokenizer) -> float | None:
@@ -177,13 +146,13 @@ def _num_capped(lengths: np.ndarray, config: BuildConfig) -> int:
 
 
 def length_histogram(lengths: dict[str, np.ndarray]) -> dict[str, list[int]]:
-    """Examples by length, in bins of equal width.
+    """Count examples by length, in bins of equal width.
 
     Args:
-        lengths: how many examples have each number of tokens, from 0 to the greatest, by split.
+        lengths: for each split, the number of examples of each length from 0 to the maximum.
 
     Returns:
-        up_to: the greatest length in each bin; and under each split's name how many are in it.
+        up_to: the largest length in each bin; and for each split, the number of examples in it.
     """
     longest = len(next(iter(lengths.values()))) - 1
     bins = min(NUM_BINS, longest)
@@ -195,6 +164,21 @@ def length_histogram(lengths: dict[str, np.ndarray]) -> dict[str, list[int]]:
     return {"up_to": up_to, **counted}
 
 
+# ---------------------------------------------------------------------------------------- warnings
+
+# Counts that give a warning unless they are 0.
+WARNED_COUNTS = {
+    "empty_sentences": "sentences were empty after cleaning and left out",
+    "replaced_lines": "lines were not valid UTF-8; the bad bytes became U+FFFD",
+    "repeated_files": "inputs were given more than once, and read once",
+    "nul_lines": "lines contained NUL characters, which were removed",
+    "surrogate_rows": "rows contained half a surrogate pair, which became U+FFFD",
+    "empty_rows": "rows contained no text and were left out",
+    "cut_sentences": "times a sentence of more than 65,536 characters was cut",
+    "json_like_files": "inputs look like JSONL but were read as text; give .jsonl or jsonl:-",
+}
+
+
 def find_warnings(
     counts: dict[str, Any],
     vocabulary: Tokenizer,
@@ -203,56 +187,59 @@ def find_warnings(
     *,
     is_sample: bool = False,
 ) -> list[str]:
-    """What a user should know about the data before training on it, and what can be done.
+    """Return what to know about the data before training on it.
 
-    Of a sample, what more text would mend is not told.
+    For a sample, leave out warnings that more text would resolve.
     """
-    found = []
-    num_documents = sum(counts["documents"].values())
-    if learned and len(vocabulary.vocab) < learned.vocab_size and not is_sample:
-        found.append(
-            f"the text gave {len(vocabulary.vocab)} vocabulary entries, fewer than the "
-            f"{learned.vocab_size} asked for"
-        )
-    if config.valid_fraction and not counts["documents"]["valid"] and not is_sample:
-        found.append(f"{num_documents} documents are too few to hold any out, so valid/ is empty")
-    if single := counts["single_sentence_documents"]:
-        is_nsp = config.objective == "nsp"
-        effect = " and give random pairs only" if is_nsp else ""
-        offer = " If they are that short, take `objective` mlm" if is_nsp else ""
-        found.append(
-            f"{single} of {num_documents} documents have one sentence{effect}; is there a blank "
-            f"line after every line?{offer}"
-        )
-    found += filter(
-        None,
-        (
-            _few_documents(counts),
-            _duplicates(counts),
-            _misfit(counts),
-            _cap_binds(counts, config),
-        ),
+    candidates = [
+        None if is_sample else _small_vocabulary(vocabulary, learned),
+        None if is_sample else _empty_valid(counts, config),
+        _single_sentences(counts, config),
+        _few_documents(counts),
+        _duplicates(counts),
+        _poor_vocabulary(counts),
+        _cap_binds(counts, config),
+        *(f"{counts[key]} {what}" if counts[key] else None for key, what in WARNED_COUNTS.items()),
+    ]
+    prefix = "in the sample, " if is_sample else ""
+    return [f"{prefix}{warning}" for warning in candidates if warning]
+
+
+def _small_vocabulary(vocabulary: Tokenizer, learned: TokenizerConfig | None) -> str | None:
+    if not learned or len(vocabulary.vocab) >= learned.vocab_size:
+        return None
+    return (
+        f"the text gave {len(vocabulary.vocab)} vocabulary entries, fewer than the "
+        f"{learned.vocab_size} asked for"
     )
-    for key, what in (
-        ("empty_sentences", "sentences were empty after cleaning and left out"),
-        ("replaced_lines", "lines were not valid UTF-8; the bad bytes became U+FFFD"),
-        ("repeated_files", "inputs were given more than once, and read once"),
-        ("nul_lines", "lines held NUL characters, which were removed"),
-        ("surrogate_rows", "rows held half a surrogate pair, which became U+FFFD"),
-        ("empty_rows", "rows held no text and were left out"),
-        ("cut_sentences", "times a sentence of more than 65,536 characters was cut"),
-        ("json_like_files", "inputs begin as JSONL but were read as text; give .jsonl or jsonl:-"),
-    ):
-        if counts[key]:
-            found.append(f"{counts[key]} {what}")
-    return [f"in the sample, {warning}" for warning in found] if is_sample else found
+
+
+def _empty_valid(counts: dict[str, Any], config: BuildConfig) -> str | None:
+    if not config.valid_fraction or counts["documents"]["valid"]:
+        return None
+    num_documents = sum(counts["documents"].values())
+    return f"{num_documents} documents are too few to hold any out, so valid/ is empty"
+
+
+def _single_sentences(counts: dict[str, Any], config: BuildConfig) -> str | None:
+    num_single = counts["single_sentence_documents"]
+    if not num_single:
+        return None
+    effect = advice = ""
+    if config.objective == "nsp":
+        effect = " and give random pairs only"
+        advice = " If they really are that short, use `objective` mlm"
+    return (
+        f"{num_single} of {sum(counts['documents'].values())} documents have one sentence{effect}; "
+        f"is there a blank line after every line?{advice}"
+    )
 
 
 def _few_documents(counts: dict[str, Any]) -> str | None:
-    """Whether it looks as if no blank lines parted the documents.
+    """Warn if blank lines between documents seem to be missing.
 
-    That is so where documents have more than `LONG_DOCUMENT` sentences on average, or where one
-    with more than that holds at least half of all sentences. A novel has some 5,000 sentences, but
+    They do if documents have more than `LONG_DOCUMENT` sentences on average, or if a document
+    longer than that holds at least half of all sentences. A novel has about 5,000 sentences, but
     nearly always blank lines between its paragraphs or chapters.
     """
     num_documents = sum(counts["documents"].values())
@@ -263,7 +250,7 @@ def _few_documents(counts: dict[str, Any]) -> str | None:
         return None
     return (
         f"only {num_documents:,} documents for {num_sentences:,} sentences, {longest:,} of them in "
-        "one; were no blank lines found? put one between documents"
+        "one; are there no blank lines? put one between documents"
     )
 
 
@@ -277,14 +264,13 @@ def _duplicates(counts: dict[str, Any]) -> str | None:
     )
 
 
-def _misfit(counts: dict[str, Any]) -> str | None:
-    """Whether the vocabulary was made for another language, or is much too small.
+def _poor_vocabulary(counts: dict[str, Any]) -> str | None:
+    """Warn if the vocabulary was made for another language, or is much too small.
 
-    It is if it lacks the characters. Or it has them and little else: then words fall apart into
-    characters, which shows in few characters a token and in most tokens going on with a word. A
-    Chinese character is a token in every vocabulary but never goes on with a word, and a Thai word
-    or a part of one goes on with its sentence but has more than two characters, so neither is
-    taken for such a case.
+    Either it lacks the characters, or it has little else. Then words fall apart into characters:
+    few characters a token, and most tokens continue a word. Chinese characters are single tokens
+    in every vocabulary but never continue a word, and Thai pieces continue their sentence but
+    have more than two characters, so neither is mistaken for such a case.
     """
     unknown, characters = counts["unknown_share"], counts["characters_per_token"]
     continuing = counts["continuing_share"]
@@ -303,7 +289,8 @@ def _cap_binds(counts: dict[str, Any], config: BuildConfig) -> str | None:
         return None
     rate = counts["masked_tokens"]["train"] / counts["example_tokens"]["train"]
     return (
-        f"`max_predictions_per_seq` {config.max_predictions_per_seq} binds in "
-        f"{capped / num_examples:.1%} of the examples: {rate:.1%} of the tokens are predicted, not "
-        f"{config.masked_lm_prob:.1%}; {round(config.seq_len * config.masked_lm_prob)} would not"
+        f"`max_predictions_per_seq` {config.max_predictions_per_seq} limits "
+        f"{capped / num_examples:.1%} of the examples: {rate:.1%} of the tokens are predicted "
+        f"instead of {config.masked_lm_prob:.1%}; raise it to "
+        f"{round(config.seq_len * config.masked_lm_prob)}"
     )

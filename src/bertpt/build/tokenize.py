@@ -21,7 +21,7 @@ from bertpt.progress import Progress
 from bertpt.tokenizer import tokenizer
 
 CHARS_PER_TASK = 1 << 19
-# Two of ten million different sentences are taken for the same by chance once in 370,000 runs.
+# Ten million different sentences have two equal hashes in one of 370,000 runs.
 HASH_BYTES = 8
 
 
@@ -34,40 +34,40 @@ def tokenize(
     workers: Workers,
     progress: Progress,
     num_sentences: int | None = None,
-    is_much: bool = False,
+    is_large: bool = False,
 ) -> tuple[StoredDocuments, dict[str, Any]]:
-    """Tokenizes documents; sentences of which nothing is left are dropped.
+    """Tokenize documents; drop sentences without tokens.
 
     Args:
-        documents: of sentences, any number of them.
+        documents: lists of sentences.
         tokenizer_path: a tokenizer folder.
         folder: where to write the ids.
         dtype: of the ids.
-        workers: who does it.
-        progress: where to tell how far it is.
-        num_sentences: of all documents, if that is known.
-        is_much: whether there is so much that all workers will have to do.
+        workers: processes to use.
+        progress: where to report progress.
+        num_sentences: in all documents, if known.
+        is_large: whether to start all workers at once.
 
     Returns:
-        The documents, and what only this stage sees of the text:
+        The stored documents, and counts of the text:
 
-        - characters: of all the sentences that were read, with the spaces in them.
-        - empty_sentences: those dropped.
-        - duplicate_sentences: those whose ids are those of an earlier one.
-        - duplicate_documents: those whose sentences are those of an earlier one.
-        - longest_document: sentences of the longest one.
-        - text_sha256: of what was read, the same wherever it lies and however it is packed.
+        - characters: in all sentences, spaces included.
+        - empty_sentences: sentences dropped.
+        - duplicate_sentences: sentences with the same ids as an earlier one.
+        - duplicate_documents: documents with the same sentences as an earlier one.
+        - longest_document: its number of sentences.
+        - text_sha256: of the ids of all documents; independent of file names and compression.
     """
     num_empty = num_chars = 0
-    hashes = array("Q")  # of the sentences that are kept
-    ends: deque[np.ndarray] = deque()  # of the batches that are being tokenized
+    hashes = array("Q")  # of the sentences kept
+    ends: deque[np.ndarray] = deque()  # `is_last` of the batches being tokenized
 
     def tasks() -> Iterator[tuple[Path, np.dtype, pa.StringArray]]:
         for sentences, is_last in _batches(documents):
             ends.append(is_last)
             yield tokenizer_path, dtype, to_strings(sentences)
 
-    if is_much:
+    if is_large:
         workers.start(partial(_chunk_tokenizer, tokenizer_path))
     with (
         closing(DocumentWriter(folder, dtype)) as writer,
@@ -91,7 +91,7 @@ def tokenize(
 
 
 def _count_duplicates(hashes: "array[int]", document_ends: np.ndarray) -> dict[str, int]:
-    """Sentences and documents that repeat an earlier one, by the hashes of all sentences."""
+    """Count repeated sentences and documents from the hashes of all sentences."""
     of_documents = _hashes(memoryview(hashes).cast("B"), document_ends[1:] * HASH_BYTES)
     return {
         "duplicate_sentences": _num_repeated(hashes),
@@ -101,22 +101,22 @@ def _count_duplicates(hashes: "array[int]", document_ends: np.ndarray) -> dict[s
 
 
 def _fingerprint(hashes: "array[int]", document_ends: np.ndarray) -> str:
-    """SHA-256 of documents, by the hashes of their sentences."""
+    """Return the SHA-256 of all documents from the hashes of their sentences."""
     return hashlib.sha256(hashes.tobytes() + document_ends.tobytes()).hexdigest()
 
 
 def _num_repeated(hashes: "array[int] | bytearray") -> int:
-    # Sorted, since np.unique may make a table, which takes several times the memory.
+    # Not np.unique: it may build a hash table, which takes several times the memory.
     in_order = np.sort(np.frombuffer(hashes, dtype=np.uint64))
     return int((in_order[1:] == in_order[:-1]).sum())
 
 
 def _hashes(data: "bytes | memoryview", ends: np.ndarray) -> bytearray:
-    """The hashes of the parts that some bytes consist of, `HASH_BYTES` each.
+    """Hash consecutive parts of `data` to `HASH_BYTES` each.
 
     Args:
-        data: the parts, one after another.
-        ends: where each ends, int64.
+        data: the parts, concatenated.
+        ends: the end of each part, int64.
     """
     view, start, hashes = memoryview(data), 0, bytearray()
     for end in ends.data:
@@ -126,7 +126,7 @@ def _hashes(data: "bytes | memoryview", ends: np.ndarray) -> bytearray:
 
 
 def _batches(documents: Iterable[list[str]]) -> Iterator[tuple[list[str], np.ndarray]]:
-    """Sentences, and whether a document ends with each, about `CHARS_PER_TASK` at a time."""
+    """Yield sentences and their `is_last`, about `CHARS_PER_TASK` characters at a time."""
     sentences: list[str] = []
     is_last: list[bool] = []
     num_chars = 0
@@ -136,7 +136,7 @@ def _batches(documents: Iterable[list[str]]) -> Iterator[tuple[list[str], np.nda
             is_last.append(False)
             num_chars += len(sentence)
             if num_chars >= CHARS_PER_TASK and len(is_last) > 1:
-                # The last one is kept back: its document may end with it.
+                # Keep back the last sentence: its document may end with it.
                 yield sentences[:-1], np.array(is_last[:-1])
                 sentences, is_last, num_chars = [sentence], [False], len(sentence)
         if document:

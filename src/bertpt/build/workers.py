@@ -1,4 +1,4 @@
-"""Worker processes: a function over many tasks, the results in the order of the tasks."""
+"""Worker processes: map a function over many tasks, in order."""
 
 import multiprocessing
 import os
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-TASKS_ALONE = 6  # done here before processes are started, which takes half a second or so
-TASKS_AHEAD = 2  # for each other process, so that none waits
-SECONDS_FOR_SIGNAL = 0.5  # one to all processes of a job ends this one, too, in its own way
-RESULTS_KEPT = 8  # for each process, until the one before them is there
+TASKS_ALONE = 6  # run here before starting processes, which takes about half a second
+TASKS_AHEAD = 2  # queued for each other process, so that none is idle
+SECONDS_FOR_SIGNAL = 0.5  # if a signal killed the worker, time for it to reach this process
+RESULTS_KEPT = 8  # for each process, while an earlier result is missing
 
 
 def num_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Workers:
-    """Maps functions over tasks in several processes, this one included; a context manager.
+    """Maps functions over tasks in several processes, including this one; a context manager.
 
-    The others are started by `start`, or when there proves to be enough to do, anew rather than by
-    a fork, since threads may be running. A function must be one of a module, its task and result
-    must be picklable, and it must not depend on the tasks before: then the results are the same for
-    any number of workers.
+    `start` starts the others, or `map` does after its first tasks. They are spawned, not forked,
+    since threads may be running. Functions must be at module level, and their tasks and results
+    picklable. If a result does not depend on earlier tasks, the results are the same for any
+    number of workers.
 
     Args:
-        number: of processes.
+        number: number of processes.
     """
 
     def __init__(self, number: int) -> None:
@@ -60,25 +60,25 @@ class Workers:
     ) -> None:
         if self._pool is None:
             return
-        # They have nothing to put away. After an error a second Ctrl-C, which ends the wait below,
-        # would leave them waiting for work, and this process for them, for ever. What kills them in
-        # public, `kill_workers`, is new in Python 3.14.
+        # Workers have nothing to clean up, so kill them: a second Ctrl-C would end the wait below,
+        # and then they would wait for work forever, and this process for them. The public method,
+        # `kill_workers`, is new in Python 3.14.
         for process in list((self._pool._processes or {}).values()):  # noqa: SLF001
             process.kill()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def start(self, prepare: Callable[[], object]) -> None:
-        """Starts the other processes, if there are to be any, beside what is done here meanwhile.
+        """Start the other processes, if any, without waiting for them.
 
         Args:
-            prepare: what each begins with, such as filling a cache; it must be picklable.
+            prepare: picklable function that each process calls first, such as filling a cache.
         """
         if self._number > 1 and self._pool is None:
-            for _ in range(self._number - 1):  # for each submitted task one is started
+            for _ in range(self._number - 1):  # each submitted task starts one
                 self._submit(int, prepare=prepare)
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        """The results of a function, in the order of the tasks, which are read as needed.
+        """Yield the results of a function in the order of its tasks, read as needed.
 
         Raises:
             BertptError: a worker died, for example because memory ran out.
@@ -92,7 +92,7 @@ class Workers:
         waiting: deque[Future[Result]] = deque()
         try:
             for task in tasks:
-                waiting.append(self._give(function, task, waiting))
+                waiting.append(self._run(function, task, waiting))
                 most = RESULTS_KEPT * self._number
                 while waiting and (waiting[0].done() or len(waiting) >= most):
                     yield waiting.popleft().result()
@@ -101,13 +101,13 @@ class Workers:
         except BrokenProcessPool as broken:
             time.sleep(SECONDS_FOR_SIGNAL)
             raise BertptError(
-                "a worker process died, perhaps because memory ran out; try fewer `workers`"
+                "a worker process died, perhaps out of memory; try fewer `workers`"
             ) from broken
 
-    def _give(
+    def _run(
         self, function: Callable[[Task], Result], task: Task, waiting: Iterable[Future[Result]]
     ) -> Future[Result]:
-        """Gives a task to another process, or does it here where they all have enough to do."""
+        """Submit a task to another process, or run it here if all queues are full."""
         num_open = sum(not future.done() for future in waiting)
         if num_open < TASKS_AHEAD * (self._number - 1):
             return self._submit(function, task)
@@ -124,19 +124,19 @@ class Workers:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self._number - 1, context, _begin, (prepare,))
-        # Ctrl-C goes to all processes of a terminal; this one ends the others.
+        # A terminal sends Ctrl-C to all processes; only this one should handle it.
         with block_signals({signal.SIGINT}):
             return self._pool.submit(function, *arguments)
 
 
 def _begin(prepare: Callable[[], object]) -> None:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each worker is one core's worth
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each worker uses one core
     threading.Thread(target=_end_with_parent, daemon=True).start()
     prepare()
 
 
 def _end_with_parent() -> None:
-    """Otherwise one whose parent is killed would wait for work for ever."""
+    """Exit if the parent is killed, instead of waiting for work forever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -1,6 +1,6 @@
-"""The Arrow shards of one split, written so that `datasets` opens them.
+"""Arrow shards of one split, in the format of `datasets`.
 
-`datasets` itself takes a second to import, which is long beside a small build.
+This does not import `datasets`, which takes a second: long compared to a small build.
 """
 
 import json
@@ -12,18 +12,19 @@ import pyarrow as pa
 
 from bertpt import files
 from bertpt.build.arrow import to_arrow, to_lists
-from bertpt.data.example import Rows, token_dtype
+from bertpt.build.columns import Columns
+from bertpt.data.example import token_dtype
 from bertpt.progress import Progress
 
-EXAMPLES_PER_BATCH = 1 << 15  # large, since opening takes as long for each
+EXAMPLES_PER_BATCH = 1 << 15  # large, since opening takes the same time for each batch
 EXAMPLES_PER_SHARD = 1 << 20
 
 
 def features(ids: np.dtype) -> dict[str, Any]:
-    """The columns of an example as `datasets.Features.to_dict` has them.
+    """Return the columns of an example in the form of `datasets.Features.to_dict`.
 
     Args:
-        ids: the type of token ids.
+        ids: dtype of token ids.
     """
 
     def value(dtype: str) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def features(ids: np.dtype) -> dict[str, Any]:
 
 
 def schema(ids: np.dtype) -> pa.Schema:
-    """The same for Arrow, as `datasets.Features.arrow_schema` has it."""
+    """Return the columns in the form of `datasets.Features.arrow_schema`."""
     columns = features(ids)
 
     def kind(column: dict[str, Any]) -> pa.DataType:
@@ -55,58 +56,58 @@ def schema(ids: np.dtype) -> pa.Schema:
 
 
 class SplitWriter:
-    """Writes examples into the Arrow shards of one split, a batch of them in memory at a time."""
+    """Writes examples to the Arrow shards of one split, with one batch in memory at a time."""
 
     def __init__(self, folder: Path, *, vocab_size: int) -> None:
         folder.mkdir()
         self._folder = folder
         self._ids = token_dtype(vocab_size)
         self._schema = schema(self._ids)
-        self._waiting = [Rows.of([], self._ids)]
+        self._waiting = [Columns.from_examples([], self._ids)]
         self._shards: list[int] = []  # examples in each
         self._writer: Any = None
 
-    def extend(self, rows: Rows) -> None:
-        """Adds examples; how many come at a time does not show in the files."""
-        self._waiting.append(rows)
+    def extend(self, examples: Columns) -> None:
+        """Add examples; the files do not depend on how many are added at a time."""
+        self._waiting.append(examples)
         if sum(map(len, self._waiting)) < EXAMPLES_PER_BATCH:
             return
-        rows = Rows.joined(self._waiting)
-        full = len(rows) - len(rows) % EXAMPLES_PER_BATCH
+        examples = Columns.concatenate(self._waiting)
+        full = len(examples) - len(examples) % EXAMPLES_PER_BATCH
         for start in range(0, full, EXAMPLES_PER_BATCH):
-            self._write_batch(rows.part(start, start + EXAMPLES_PER_BATCH))
-        self._waiting = [rows.part(full, len(rows))]
+            self._write_batch(examples.slice(start, start + EXAMPLES_PER_BATCH))
+        self._waiting = [examples.slice(full, len(examples))]
 
     def _path(self, shard: int) -> Path:
         return self._folder / f"data-{shard:05d}.arrow"
 
-    def _write_batch(self, rows: Rows) -> None:
+    def _write_batch(self, examples: Columns) -> None:
         if self._writer is None:
             path = self._path(len(self._shards))
             self._writer = pa.ipc.new_stream(str(path), self._schema)
             self._shards.append(0)
         arrays = [
-            to_lists(rows.input_ids, rows.num_tokens),
-            to_arrow(rows.b_starts),
-            to_arrow(rows.next_sentence_labels),
-            to_lists(rows.masked_positions, rows.num_masked),
-            to_lists(rows.masked_input_ids, rows.num_masked),
+            to_lists(examples.input_ids, examples.num_tokens),
+            to_arrow(examples.b_starts),
+            to_arrow(examples.next_sentence_labels),
+            to_lists(examples.masked_positions, examples.num_masked),
+            to_lists(examples.masked_input_ids, examples.num_masked),
         ]
         self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
-        self._shards[-1] += len(rows)
+        self._shards[-1] += len(examples)
         if self._shards[-1] >= EXAMPLES_PER_SHARD:
             self.close()
 
     def close(self) -> None:
-        """Closes the shard being written; harmless when there is none."""
+        """Close the current shard, if there is one."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
     def finish(self, progress: Progress) -> list[dict[str, Any]]:
-        """Writes what is left and what `datasets.load_from_disk` needs; tells the shards."""
-        rest = Rows.joined(self._waiting)
-        if len(rest) or not self._shards:  # an empty split has a shard all the same
+        """Write the rest and the metadata for `datasets.load_from_disk`; return the shards."""
+        rest = Columns.concatenate(self._waiting)
+        if len(rest) or not self._shards:  # an empty split has a shard, too
             self._write_batch(rest)
         self.close()
         paths = [self._path(shard) for shard in range(len(self._shards))]

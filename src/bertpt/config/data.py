@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from bertpt.config.fields import Settings, setting
 from bertpt.errors import SettingError
 
+IGNORE_INDEX = -100  # the label that no loss counts, as torch's cross_entropy
 SPLITS = ("train", "valid")
 OBJECTIVES = ("nsp", "sop", "mlm")
 SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")

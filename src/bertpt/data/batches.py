@@ -134,7 +134,7 @@ class TrainingExamples:
             return examples
         epoch = step // self.steps_per_epoch
         draws = [
-            self._masking.draws(
+            self._masking.random_numbers(
                 len(example.input_ids), generator(self._seed, "masks", epoch, int(row))
             )
             for row, example in zip(rows, examples, strict=True)
@@ -145,10 +145,10 @@ class TrainingExamples:
 def _remasked(
     examples: Sequence[Example], masking: "Masking", draws: Sequence[np.ndarray]
 ) -> list[Example]:
-    """The examples with other masks: those that some draws of `masking.draws` give."""
+    """The examples with other masks: those that some draws of `masking.random_numbers` give."""
     num_tokens = np.array([len(example.input_ids) for example in examples])
     ids = np.concatenate([example.input_ids for example in examples])
-    masks = masking.draw(ids, num_tokens, draws)
+    masks = masking.apply(ids, num_tokens, draws)
     stops = masks.num_masked.cumsum()[:-1]
     return [
         example._replace(masked_positions=positions, masked_input_ids=seen)

@@ -152,7 +152,7 @@ class Dataset:
     @property
     def masking(self) -> Masking:
         """The masking that the stored masks were drawn with, for drawing new ones."""
-        return Masking.of(self.tokenizer, self.settings)
+        return Masking.from_config(self.tokenizer, self.settings)
 
     @cached_property
     def token_counts(self) -> np.ndarray:

@@ -8,12 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bertpt.config.data import IGNORE_INDEX
 from bertpt.data.batches import collate
 from bertpt.data.dataset import Dataset
 from bertpt.data.example import Example
 from bertpt.errors import InputError
-
-NOT_PREDICTED = -100  # what torch's cross entropy leaves out
 
 
 def transformers_view(data: Dataset, split: str = "train") -> datasets.Dataset:
@@ -50,7 +49,7 @@ def _rows(columns: dict[str, list[Any]], *, pad_id: int, seq_len: int) -> dict[s
         for input_ids, b_start, label, positions, masked_input_ids in rows
     ]
     batch = collate(examples, pad_id=pad_id, length=seq_len)
-    labels = torch.full(batch.input_ids.shape, NOT_PREDICTED)
+    labels = torch.full(batch.input_ids.shape, IGNORE_INDEX)
     labels.view(-1)[batch.masked_positions] = batch.masked_lm_labels
     return {
         "input_ids": batch.input_ids,

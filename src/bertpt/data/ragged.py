@@ -1,17 +1,17 @@
-"""Lists of different lengths that lie one after another in one array."""
+"""Lists of different lengths, concatenated in one array."""
 
 import numpy as np
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The numbers from each start on, as many as its length says, one range after another.
+    """Concatenate the ranges from each start, of each length.
 
     Args:
         starts: (lists,)
         lengths: (lists,)
 
     Returns:
-        int64, (the sum of the lengths,).
+        int64, (sum of lengths,).
     """
     ends = lengths.cumsum()
     total = ends[-1] if len(ends) else 0

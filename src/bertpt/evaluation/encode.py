@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from bertpt.build.pairs import NO_PAIR
 from bertpt.compat import require_rows
 from bertpt.config import EncodeConfig
+from bertpt.config.data import IGNORE_INDEX
 from bertpt.data.batches import Batch, collate
 from bertpt.data.example import Example
 from bertpt.device import autocast, choose_device, choose_precision
@@ -144,7 +144,7 @@ class TextEncoder:
         cls, sep = [self.tokenizer.cls_id], [self.tokenizer.sep_id]
         input_ids = np.concatenate([cls, *(part for ids in segments for part in (ids, sep))])
         b_start = 2 + len(segments[0])  # the length where there is no B
-        return Example(input_ids, b_start, NO_PAIR, NO_MASKS, NO_MASKS)
+        return Example(input_ids, b_start, IGNORE_INDEX, NO_MASKS, NO_MASKS)
 
     @torch.no_grad()
     def _vectors(self, batch: Batch) -> list[np.ndarray]:

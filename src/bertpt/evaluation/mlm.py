@@ -13,13 +13,13 @@ import torch.nn.functional as F  # noqa: N812
 
 from bertpt.compat import require_rows, require_same_tokenizer, require_sequences
 from bertpt.config import EvalConfig
+from bertpt.config.data import IGNORE_INDEX
 from bertpt.data.batches import Batch, in_order
 from bertpt.data.dataset import Dataset
 from bertpt.device import autocast, choose_device, choose_precision
 from bertpt.errors import InputError
 from bertpt.model.bert import BertForPreTraining, BertOutput
 from bertpt.model.hf_files import find_model
-from bertpt.model.losses import NO_LABEL
 from bertpt.model.pretrained import MLM_HEAD, NSP_HEAD, load_model
 from bertpt.progress import Progress
 
@@ -86,7 +86,7 @@ def _counted(batches: Iterable[Batch], bar: Any) -> Iterable[Batch]:
 
 
 def _without_pairs(batch: Batch) -> Batch:
-    none = torch.full_like(batch.next_sentence_labels, NO_LABEL)
+    none = torch.full_like(batch.next_sentence_labels, IGNORE_INDEX)
     return dataclasses.replace(batch, next_sentence_labels=none)
 
 
@@ -161,7 +161,7 @@ def _tally(output: BertOutput, batch: Batch, mask_id: int) -> dict[str, Any]:
     tally: dict[str, Any] = {
         "examples": int((batch.lengths > 1).sum()),  # a filler is none
         "targets": len(labels),
-        "pairs": int((nsp_labels != NO_LABEL).sum()),
+        "pairs": int((nsp_labels != IGNORE_INDEX).sum()),
         "mlm_loss": F.cross_entropy(logits, labels, reduction="none").double().sum().item(),
         "nsp_loss": F.cross_entropy(nsp_logits, nsp_labels, reduction="none").double().sum().item(),
         "right": int(right.sum()),

@@ -6,9 +6,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from bertpt.config.data import IGNORE_INDEX
 from bertpt.model.bert import BertOutput
-
-NO_LABEL = -100  # what torch's cross entropy leaves out
 
 
 class LossSums(NamedTuple):
@@ -47,7 +46,7 @@ def loss_sums(
             output.seq_relationship_logits.float(), next_sentence_labels, reduction="sum"
         ),
         num_targets=len(masked_lm_labels),
-        num_pairs=int((next_sentence_labels != NO_LABEL).sum()),
+        num_pairs=int((next_sentence_labels != IGNORE_INDEX).sum()),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bertpt.build.pairs import NO_PAIR
+from bertpt.config.data import IGNORE_INDEX
 from bertpt.data.batches import Batch, collate
 from bertpt.data.example import FILLER, Example
 from bertpt.device import autocast
@@ -66,7 +66,7 @@ def accumulate_gradients(
     num_targets, num_pairs, num_examples = ranks.sum(
         [
             sum(len(example.masked_positions) for example in examples),
-            sum(example.next_sentence_label != NO_PAIR for example in examples),
+            sum(example.next_sentence_label != IGNORE_INDEX for example in examples),
             len(examples),
         ]
     )

@@ -128,7 +128,7 @@ def test_a_process_that_is_killed_ends_the_command(
     result = run("build-data", tmp_path / "text.txt", *tokenizer, *out)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        "error: a worker process died, perhaps because memory ran out; try fewer --workers\n"
+        "error: a worker process died, perhaps out of memory; try fewer --workers\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 

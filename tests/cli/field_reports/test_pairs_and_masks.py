@@ -152,8 +152,8 @@ def test_the_rate_that_a_cap_leaves_is_printed(build, row):
     assert sum(len(example.tokens) < 512 for example in examples) < 0.05 * len(examples)
     assert row(found.report, "tokens to predict") == ["3.9%", "-"]  # 20 / 512
     assert re.search(
-        r"^warning: --max-predictions-per-seq 20 binds in [\d.]+% of the examples: 3\.9% of the "
-        r"tokens are predicted, not 15\.0%; 77 would not$",  # 0.15 x 512 = 76.8
+        r"^warning: --max-predictions-per-seq 20 limits [\d.]+% of the examples: 3\.9% of the "
+        r"tokens are predicted instead of 15\.0%; raise it to 77$",  # 0.15 x 512 = 76.8
         found.log,
         re.MULTILINE,
     )

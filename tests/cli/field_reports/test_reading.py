@@ -113,7 +113,7 @@ def test_nul_characters_are_deleted_and_get_into_no_vocabulary(build):
     text = b"a\0b c .\nd e .\n\nf \0 g .\nh a .\n"
     found = build(text, "--vocab-size", 50, "--min-frequency", 1, words=None)
     assert found.manifest["sentences"]["train"] == 4
-    assert "warning: 2 lines held NUL characters, which were removed\n" in found.log
+    assert "warning: 2 lines contained NUL characters, which were removed\n" in found.log
     segments = {segment for e in found.examples() for segment in (e.a, e.b)}
     assert segments == {"ab c .", "d e .", "f g .", "h a ."}
     assert "ab" in found.vocab
@@ -129,7 +129,7 @@ HALVES = {
 @pytest.mark.parametrize(
     ("name", "warning"),
     [
-        ("rows.jsonl", "1 rows held half a surrogate pair, which became U+FFFD"),
+        ("rows.jsonl", "1 rows contained half a surrogate pair, which became U+FFFD"),
         ("text.txt", "1 lines were not valid UTF-8; the bad bytes became U+FFFD"),
     ],
 )
