@@ -4,6 +4,7 @@ import random
 import signal
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
@@ -15,6 +16,9 @@ WORDS = ("cat", "dog", "bird", "sees", "hears", "the", "a", "old", "red", "hill"
 
 # A shell's background jobs have Ctrl-C ignored, and so would the processes that tests send it to.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Machines are shared, so the time of one example says nothing.
+hypothesis.settings.register_profile("bertpt", deadline=None)
+hypothesis.settings.load_profile("bertpt")
 # Sums depend on how they are split among threads, and some tests compare bits.
 torch.set_num_threads(1)
 

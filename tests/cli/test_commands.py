@@ -613,7 +613,12 @@ def start(*arguments, **options):
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+    ("number", "status"),
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_ends_a_run_with_its_status_and_no_traceback(data, tmp_path, number, status):
     endless = ("--steps", 1_000_000, "--eval-every", 1)
@@ -742,8 +747,15 @@ def building(tmp_path):
         yield main, others
 
 
-@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["to it", "to all of its job"])
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status", "send"),
+    [
+        (signal.SIGTERM, 143, os.kill),
+        pytest.param(signal.SIGTERM, 143, os.killpg, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 130, os.kill, marks=pytest.mark.slow),
+        (signal.SIGINT, 130, os.killpg),
+    ],
+)
 def test_a_signal_leaves_nothing_of_an_unfinished_data_folder(
     building, tmp_path, number, status, send
 ):
@@ -789,6 +801,7 @@ def test_a_reader_that_goes_away_is_no_error(data):
     assert status in (0, 128 + signal.SIGPIPE)
 
 
+@pytest.mark.slow
 def test_a_run_is_finished_though_nobody_reads_its_result(data, tmp_path):
     out = tmp_path / "run"
     _, stderr = run_with_stdout_closed(
@@ -799,6 +812,7 @@ def test_a_run_is_finished_though_nobody_reads_its_result(data, tmp_path):
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-2"]
 
 
+@pytest.mark.slow
 def test_a_closed_standard_error_changes_nothing_else(data, tmp_path):
     pretrain = ("pretrain", data, "--out", tmp_path / "run", *TINY, "--steps", 1)
     shell = f"{shlex.join([*COMMAND, *map(str, pretrain)])} 2>&-"

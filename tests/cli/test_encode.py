@@ -293,6 +293,7 @@ def test_a_folder_at_the_place_of_the_file_is_refused_before_any_work(run, train
         assert re.fullmatch(rf"error: {out}.*\n", result.stderr), result.stderr
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_leaves_nothing(trained, tmp_path):
     """A limit on the size of files stands for the disk."""
     result = subprocess.run(
@@ -311,7 +312,10 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(trained, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
+)
 def test_a_signal_leaves_nothing_of_an_unfinished_file(trained, tmp_path, number, status):
     process = subprocess.Popen(
         [*COMMAND, str(trained), "-", "--out", str(tmp_path / "v.npy")],

@@ -1,5 +1,6 @@
 """Every command and option is explained, and asking for help costs no heavy import."""
 
+import functools
 import re
 import subprocess
 import sys
@@ -11,12 +12,6 @@ import bertpt
 from bertpt_cli.main import app
 
 COMMANDS = typer.main.get_command(app).commands
-OPTIONS = [
-    pytest.param(name, option, id=f"{name} {option.opts[0]}")
-    for name, command in COMMANDS.items()
-    for option in command.params
-]
-
 # The names that scripts rely on.
 EVERYWHERE = "--json --config --help"
 RELIED_ON = {
@@ -42,14 +37,21 @@ RELIED_ON = {
 }
 
 
-def help_of(run, *command):
-    result = run(*command, "--help")
-    assert (result.exit_code, result.stderr) == (0, "")
-    return result.stdout
+@pytest.fixture(scope="module")
+def help_of(run):
+    """Return a command's help; each is rendered once."""
+
+    @functools.cache
+    def render(*command):
+        result = run(*command, "--help")
+        assert (result.exit_code, result.stderr) == (0, "")
+        return result.stdout
+
+    return render
 
 
 def entries(text):
-    """The help of each option by its first name, free of line breaks and spaces."""
+    """The help of each option by its first name, without line breaks and spaces."""
     found, name = {}, None
     for line in text.splitlines():
         if match := re.match(r"  (?:-\w, )?(--[\w-]+)", line):
@@ -59,54 +61,57 @@ def entries(text):
     return found
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_says_what_it_does(run, command):
-    text = help_of(run, command)
+every_command = pytest.mark.parametrize("command", COMMANDS)
+
+
+@every_command
+def test_every_command_says_what_it_does(help_of, command):
+    text = help_of(command)
     assert text.startswith(f"Usage: bertpt {command} ")
     summary = COMMANDS[command].help.splitlines()[0]
     assert summary.endswith(".")
     assert summary in " ".join(text.split())
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_list_of_commands_has_each_with_a_summary(run, command):
-    listed = help_of(run).split("Commands:\n")[1]
+@every_command
+def test_the_list_of_commands_has_each_with_a_summary(help_of, command):
+    listed = help_of().split("Commands:\n")[1]
     assert re.search(rf"^  {command}  +\w", listed, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("command", "option"), OPTIONS)
-def test_every_option_is_explained(run, command, option):
-    assert not option.hidden
-    assert len(option.help.split()) >= 2
-    assert "".join(option.help.split()) in "".join(help_of(run, command).split())
+@every_command
+def test_every_option_is_explained(help_of, command):
+    text = "".join(help_of(command).split())
+    for option in COMMANDS[command].params:
+        assert not option.hidden, option.name
+        assert len(option.help.split()) >= 2, option.name
+        assert "".join(option.help.split()) in text, option.name
 
 
-@pytest.mark.parametrize(
-    ("command", "option"), [case for case in OPTIONS if case.values[1].default is not None]
-)
-def test_a_default_is_told(run, command, option):
-    if option.param_type_name == "argument" or option.required:
-        pytest.skip("it must be given")
-    if option.is_flag and not option.secondary_opts:
-        assert option.default is False  # a switch, off unless it is given
-        return
-    default = option.default
-    if option.is_flag:
-        default = (option.opts if default else option.secondary_opts)[0].removeprefix("--")
-    told = entries(help_of(run, command))[option.opts[0]]
-    assert f"[default:{default}" in told
+@every_command
+def test_every_default_is_shown(help_of, command):
+    shown = entries(help_of(command))
+    for option in COMMANDS[command].params:
+        default = option.default
+        if default is None or option.param_type_name == "argument" or option.required:
+            continue
+        if option.is_flag and not option.secondary_opts:
+            assert default is False, option.name  # a switch, off unless it is given
+            continue
+        if option.is_flag:
+            default = (option.opts if default else option.secondary_opts)[0].removeprefix("--")
+        assert f"[default:{default}" in shown[option.opts[0]], option.name
 
 
-@pytest.mark.parametrize(
-    ("command", "option"),
-    [(c, o) for c, options in RELIED_ON.items() for o in f"{options} {EVERYWHERE}".split()],
-)
-def test_the_options_that_scripts_rely_on_are_there(run, command, option):
-    assert option in entries(help_of(run, command))
+@every_command
+def test_the_options_that_scripts_rely_on_are_there(help_of, command):
+    shown = entries(help_of(command))
+    missing = set(f"{RELIED_ON[command]} {EVERYWHERE}".split()) - shown.keys()
+    assert not missing
 
 
-def test_defaults_that_the_recipe_decides_are_told_for_each_recipe(run):
-    told = entries(help_of(run, "pretrain"))
+def test_defaults_that_the_recipe_decides_are_told_for_each_recipe(help_of):
+    told = entries(help_of("pretrain"))
     assert "fast0.001,published0.0001" in told["--learning-rate"]
     assert "fastmuon,publishedadamw" in told["--optimizer"]
     assert "fastmimetic,publishedpublished" in told["--init"]
@@ -116,13 +121,13 @@ def test_defaults_that_the_recipe_decides_are_told_for_each_recipe(run):
     ("command", "usage"),
     [("pretrain", "DATA..."), ("eval-mlm", "MODEL DATA..."), ("inspect", "DATA")],
 )
-def test_the_usage_tells_how_many_data_folders_a_command_takes(run, command, usage):
-    first = re.sub("[{}]", "", help_of(run, command).splitlines()[0])  # as some versions put them
+def test_the_usage_tells_how_many_data_folders_a_command_takes(help_of, command, usage):
+    first = re.sub("[{}]", "", help_of(command).splitlines()[0])  # as some versions put them
     assert first == f"Usage: bertpt {command} [OPTIONS] {usage}"
 
 
-def test_a_switch_has_no_negative_twin_that_means_nothing(run):
-    text = help_of(run, "pretrain")
+def test_a_switch_has_no_negative_twin_that_means_nothing(help_of):
+    text = help_of("pretrain")
     for name in ("resume", "overwrite", "json", "quiet"):
         assert f"--no-{name}" not in text
 

@@ -61,6 +61,7 @@ def table_bytes(columns, **options):
 
 
 FORMATS = {"txt": as_text, "jsonl": as_jsonl, "parquet": as_parquet}
+COUNTED_FAST = {("txt", ""), ("txt", ".zst"), ("jsonl", ".gz"), ("parquet", ".bz2")}
 
 
 def read(path, content, **settings):
@@ -137,8 +138,18 @@ def test_documents_come_back_from_every_format(tmp_path_factory, documents, endi
     assert read(folder / "unescaped.jsonl", content)[0] == documents
 
 
-@pytest.mark.parametrize("ending", COMPRESSIONS)
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [
+        pytest.param(
+            kind,
+            ending,
+            marks=() if (kind, ending) in COUNTED_FAST else pytest.mark.slow,
+        )
+        for kind in FORMATS
+        for ending in COMPRESSIONS
+    ],
+)
 def test_what_is_read_is_counted_in_the_bytes_of_the_file(tmp_path, kind, ending):
     # Several of bzip2's blocks, which are uncompressed as a whole.
     documents = [[os.urandom(5000).hex()] for _ in range(500)]

@@ -667,6 +667,7 @@ def test_srun_alone_starts_a_run_whose_first_rank_prints(folder, tmp_path):
     assert (second.out, second.err) == ("", "")
 
 
+@pytest.mark.slow
 def test_an_error_of_one_rank_is_one_line_and_ends_the_other(folder, tmp_path):
     """The place for RUN is taken, which only the first looks at."""
     (tmp_path / "run").mkdir()

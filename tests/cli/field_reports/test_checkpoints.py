@@ -168,6 +168,7 @@ def interrupt_twice(process):
     return others
 
 
+@pytest.mark.slow
 def test_two_ctrl_c_end_a_run_and_leave_what_can_be_resumed(pretrain, data, tmp_path):
     """The second Ctrl-C broke the save that the first had asked for.
 
