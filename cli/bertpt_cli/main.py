@@ -24,6 +24,13 @@ from bertpt_cli import (
 )
 from bertpt_cli.output import print_error
 
+# What a command can do about a lack of memory, by the option that it must have.
+LESS_MEMORY = {
+    "micro_batch_size": "; try a smaller `micro_batch_size`, or a smaller model",
+    "batch_size": "; try a smaller `batch_size`",
+    "workers": "; try fewer `workers`",
+}
+
 
 class OneLineErrors(TyperGroup):
     """A group whose errors are one line on standard error, never a traceback."""
@@ -47,12 +54,19 @@ class OneLineErrors(TyperGroup):
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             status = _fail(f"{where}{error.strerror or error}", 1)
+        sys.exit(status)
+
+    def invoke(self, context: Any) -> Any:
+        """Run the command; say what takes less memory if it has too little."""
+        try:
+            return super().invoke(context)
         except (MemoryError, RuntimeError) as error:
-            # torch has no class of its own for memory that the CPU lacks.
+            # torch has no class of its own for a lack of memory on the CPU.
             if not isinstance(error, MemoryError) and "memory" not in str(error):
                 raise
-            status = _fail("out of memory; try a smaller batch (--micro-batch-size) or model", 1)
-        sys.exit(status)
+            options = {option.name for option in self.commands[context.invoked_subcommand].params}
+            advice = next((text for name, text in LESS_MEMORY.items() if name in options), "")
+            raise BertptError(f"out of memory{advice}") from error
 
 
 def _fail(message: str, status: int) -> int:

@@ -709,7 +709,7 @@ def test_cuda_is_refused_where_there_is_none(wrong):
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
-    line = "error: --device cuda is not available here; use cpu, or auto"
+    line = "error: --device cuda is not available here; use cpu or auto"
     assert wrong(f"{PRETRAIN} --device cuda", 2) == line
     assert wrong("eval-mlm run data --device cuda", 2) == line
     assert wrong("fill-mask run 'a [MASK].' --device cuda", 2) == line
@@ -800,27 +800,54 @@ def test_an_empty_folder_may_be_filled(done, tmp_path, corpus):
 # ------------------------------------------------------------------------- what the machine lacks
 
 
-def test_a_model_that_does_not_fit_into_memory_is_one_line(run, data, tmp_path, monkeypatch):
-    from bertpt.training import trainer
-
+@pytest.mark.parametrize(
+    ("command", "function", "advice"),
+    [
+        (
+            "pretrain {data} --out {out}",
+            "bertpt.training.pretrain.pretrain",
+            "; try a smaller --micro-batch-size, or a smaller model",
+        ),
+        (
+            "eval-mlm {trained} {data}",
+            "bertpt.evaluation.mlm.eval_mlm",
+            "; try a smaller --batch-size",
+        ),
+        (
+            "build-data {corpus} --out {out}",
+            "bertpt.build.build.build_data",
+            "; try fewer --workers",
+        ),
+        ("inspect {data}", "bertpt.build.describe.describe", ""),
+    ],
+)
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes"),
+        MemoryError(),
+    ],
+    ids=["torch", "python"],
+)
+def test_too_little_memory_is_one_line_with_what_the_command_can_do(  # noqa: PLR0917
+    run, data, trained, corpus, tmp_path, monkeypatch, command, function, advice, error
+):
     def allocate(*_, **__):
-        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes")
+        raise error
 
-    monkeypatch.setattr(trainer, "pretrain", allocate)
-    result = run("pretrain", data, "--out", tmp_path / "run")
+    monkeypatch.setattr(function, allocate)
+    words = command.format(data=data, trained=trained, corpus=corpus, out=tmp_path / "out").split()
+    result = run(*words)
+    assert result.stderr.splitlines()[-1] == f"error: out of memory{advice}"
     assert result.exit_code == 1
-    assert result.stderr == (
-        "error: out of memory; try a smaller batch (--micro-batch-size) or model\n"
-    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_fault_of_our_own_is_not_made_pretty(run, data, tmp_path, monkeypatch):
-    from bertpt.training import trainer
-
     def fail(*_, **__):
         raise RuntimeError("shapes differ")
 
-    monkeypatch.setattr(trainer, "pretrain", fail)
+    monkeypatch.setattr("bertpt.training.pretrain.pretrain", fail)
     with pytest.raises(RuntimeError, match="shapes differ"):
         run("pretrain", data, "--out", tmp_path / "run")
 

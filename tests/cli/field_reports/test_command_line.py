@@ -114,7 +114,7 @@ def test_a_process_that_is_killed_ends_the_command(
 ):
     """The others waited for it for ever. (sgl-project/SpecForge#422)"""
     (tmp_path / "text.txt").write_text("\n".join([two] * 20))
-    give = workers.Workers._give
+    give = workers.Workers._run
 
     def killing(pool, function, task, waiting):
         future = give(pool, function, task, waiting)
@@ -122,7 +122,7 @@ def test_a_process_that_is_killed_ends_the_command(
             process.kill()
         return future
 
-    monkeypatch.setattr(workers.Workers, "_give", killing)
+    monkeypatch.setattr(workers.Workers, "_run", killing)
     tokenizer = ("--tokenizer", vocabulary(letters))
     out = ("--out", tmp_path / "data", "--workers", 2, "--quiet")
     result = run("build-data", tmp_path / "text.txt", *tokenizer, *out)
