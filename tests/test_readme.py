@@ -167,7 +167,7 @@ def test_encode_leaves_the_classifier_out_and_says_so(classifier):
     result = bertpt(classifier, "encode classifier", "a fine day")
     [line] = result.stdout.splitlines()
     assert len(json.loads(line)["embedding"]) == VECTOR_WIDTH
-    assert "left out classifier.bias, classifier.weight" in result.stderr
+    assert "ignored classifier.bias, classifier.weight" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["eval-mlm classifier data", "fill-mask classifier [MASK]"])
@@ -181,7 +181,7 @@ def test_a_classifier_is_refused_where_an_mlm_head_is_needed(classifier, command
 
 def test_a_classifier_can_be_gone_on_from(classifier):
     result = bertpt(classifier, "pretrain data --out second --init-from classifier --steps 1")
-    assert "left out classifier.bias, classifier.weight" in result.stderr
+    assert "ignored classifier.bias, classifier.weight" in result.stderr
     assert "no MLM head" in result.stderr
 
 
@@ -194,7 +194,7 @@ def test_the_view_of_a_data_folder_has_the_columns_shown(project):
 
 
 def test_what_uses_bertpt_as_a_library_gives_what_it_says(project):
-    block = block_with("BertForPreTraining.from_folder(")
+    block = block_with("from_pretrained(BertForPreTraining, ")
     vocab_size = json.loads((project / "run/model/config.json").read_text())["vocab_size"]
     [shown] = re.findall(r"prediction_logits\.shape  # (\(.*?\))", block)
     more = """

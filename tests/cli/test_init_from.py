@@ -170,7 +170,7 @@ def test_a_head_that_is_started_anew_is_named_on_standard_error(pretrained, save
     assert len(named) == (kind != "BertForPreTraining")
     for part in ("pooler", "MLM head", "NSP head"):
         assert (f"no {part}" in "".join(named)) == (part in LACKS[kind])
-    assert ("left out classifier.bias, classifier.weight" in "".join(named)) == (
+    assert ("ignored classifier.bias, classifier.weight" in "".join(named)) == (
         kind == "BertForSequenceClassification"
     )
 
@@ -286,7 +286,7 @@ def test_a_model_of_another_kind_is_refused(refused, save):
     config = read_json(folder / "config.json")
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "roberta"}))
     line = refused("--init-from", folder, status=1)
-    assert line == f"{folder / 'config.json'} is of model type roberta, not bert"
+    assert line == f"{folder / 'config.json'} has model type roberta; bertpt reads bert"
 
 
 def test_a_model_with_a_weight_missing_is_refused(refused, save):

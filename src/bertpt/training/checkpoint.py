@@ -10,8 +10,8 @@ import torch
 from bertpt import files
 from bertpt.errors import InputError
 from bertpt.model.bert import BertForPreTraining
+from bertpt.model.hf_files import load_tensors
 from bertpt.model.pretrained import load_into
-from bertpt.model.tensors import load_tensors
 from bertpt.training.optimizer import load_optimizer_state
 from bertpt.training.seal import STATE, TrainerState, is_sealed, open_sealed
 

@@ -15,8 +15,9 @@ from bertpt.config import BertConfig, PretrainConfig
 from bertpt.data.dataset import Checked, Dataset
 from bertpt.errors import InputError
 from bertpt.model.bert import BertForPreTraining
+from bertpt.model.hf_files import save_tensors
 from bertpt.model.pretrained import write_folder
-from bertpt.model.tensors import save_tensors
+from bertpt.model.sharded import full_state
 from bertpt.tokenizer.tokenizer import Tokenizer
 from bertpt.training.background import Background
 from bertpt.training.checkpoint import OPTIMIZER, Checkpoints
@@ -229,7 +230,7 @@ class RunFolder:
 
     def _snapshot(self, model: BertForPreTraining, data: Dataset, *, step: int) -> Snapshot:
         return Snapshot(
-            weights=model.weights(device=self._keeper),
+            weights=full_state(model, device=self._keeper),
             config=model.config,
             tokenizer=data.tokenizer,
             card=self._card(model, data, step=step, is_best=False),

@@ -21,7 +21,7 @@ from bertpt.errors import BertptError, InputError
 from bertpt.evaluation.mlm import evaluate
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.hf_files import read_config
-from bertpt.model.sharded import whole
+from bertpt.model.sharded import full_tensor
 from bertpt.progress import Progress
 from bertpt.rng import torch_seed
 from bertpt.training import console
@@ -287,7 +287,7 @@ class Trainer:
             ranks=self.ranks,
         )
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
-        result = dataclasses.replace(result, grad_norm=float(whole(norm)))
+        result = dataclasses.replace(result, grad_norm=float(full_tensor(norm)))
         if result.is_finite:
             self.bad_steps.note_good()
         else:

@@ -11,6 +11,7 @@ import torch
 from bertpt.config import PretrainConfig
 from bertpt.data.dataset import Dataset
 from bertpt.errors import SettingError
+from bertpt.model.sharded import full_state
 from bertpt.progress import Progress
 from bertpt.training.record import resumed_config
 from bertpt.training.run import RunFolder
@@ -68,7 +69,7 @@ def verify_resume(
             )
         whole.start(overwrite=False)
         whole.train(until=num_steps)
-        expected = whole.model.weights()
+        expected = full_state(whole.model)
         del whole  # a GPU may have no room for two
         first = Trainer(data, run, config, progress)
         first.start(overwrite=False)
@@ -84,7 +85,7 @@ def verify_resume(
         one["step"]: max(abs((one[name] or 0.0) - (other[name] or 0.0)) for name in LOSSES)
         for one, other in zip(*logged, strict=True)
     }
-    weights = _greatest_difference(expected, second.model.weights())
+    weights = _greatest_difference(expected, full_state(second.model))
     return {
         "steps": num_steps,
         "saved_after": halfway,
