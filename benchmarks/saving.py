@@ -17,7 +17,8 @@ from bertpt.build.build import build_data
 from bertpt.config import MODEL_SIZES, BuildConfig, PretrainConfig, TokenizerConfig
 from bertpt.data.dataset import Dataset
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.tensors import _checksum, save_tensors
+from bertpt.model.hf_files import _checksum, save_tensors
+from bertpt.model.sharded import full_state
 from bertpt.training.checkpoint import TrainerState
 from bertpt.training.optimizer import make_optimizers, optimizer_state
 from bertpt.training.run_folder import RunFolder
@@ -64,7 +65,7 @@ def parts(model, optimizers, folder: Path) -> dict[str, float]:
     state: list[dict[str, torch.Tensor]] = []
 
     def copy() -> None:
-        state.extend((model.weights(), optimizer_state(optimizers, model)))
+        state.extend((full_state(model), optimizer_state(optimizers, model)))
 
     found["copying"] = seconds(copy)
     found["hashing"] = seconds(lambda: [_checksum(tensors) for tensors in state])

@@ -53,8 +53,8 @@ def encode(
     if out is not None:
         require_place(out, by_token=by_token, overwrite=overwrite)
     encoder = TextEncoder(model, config)
-    if encoder.about_left_out:
-        progress.log(f"{model}: {encoder.about_left_out}")
+    if encoder.ignored_note:
+        progress.log(f"{model}: {encoder.ignored_note}")
     given = read_texts(texts)
     # A bar would stand between the vectors where both go to the terminal.
     bar = show_progress(quiet=quiet or out is None).bar("encoding", unit="text")

@@ -31,8 +31,8 @@ def fill_mask(
         from bertpt.evaluation.fill_mask import MaskFiller
 
     filler = MaskFiller(model, device=config.device)
-    if filler.about_left_out:
-        show_progress(quiet=quiet).log(f"{model}: {filler.about_left_out}")
+    if filler.ignored_note:
+        show_progress(quiet=quiet).log(f"{model}: {filler.ignored_note}")
     failed = False
     for text, where in read_texts(texts):
         try:

@@ -385,7 +385,7 @@ def test_what_is_left_out_of_a_classifier_is_named(done, trained, tmp_path):
     classifier.save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(trained / "model").save_pretrained(tmp_path)
     result = done("encode", tmp_path, "the dog")
-    assert result.stderr == f"{tmp_path}: left out classifier.bias, classifier.weight\n"
+    assert result.stderr == f"{tmp_path}: ignored classifier.bias, classifier.weight\n"
     quiet = done("encode", tmp_path, "the dog", "--quiet")
     assert quiet.stderr == ""
     assert quiet.stdout == result.stdout == done("encode", trained, "the dog").stdout

@@ -18,7 +18,7 @@ import pytest
 
 VOCABULARY = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\ne\nf\ng\nh\n.\n"
 TWO_DOCUMENTS = "a b c .\nd e f .\ng h a .\n\nb d f .\nc e g .\nh h a .\n"
-NO_MODEL = "error: no such model folder: missing (one of the Hub has to be downloaded first)"
+NO_MODEL = "error: no such model folder: missing (download a Hub model first)"
 HAS_QUIET = ("train-tokenizer", "build-data", "pretrain", "eval-mlm", "fill-mask", "encode")
 
 
@@ -288,7 +288,7 @@ FAULTY_INPUT = {
     "eval-mlm run theirs": "error: theirs is not a data folder; make one with bertpt build-data",
     "eval-mlm missing data": NO_MODEL,
     "eval-mlm theirs data": (
-        "error: theirs holds no config.json with model.safetensors, and no model/ that does"
+        "error: theirs has no config.json or model.safetensors, and no model/ folder with both"
     ),
     "fill-mask missing 'a [MASK].'": NO_MODEL,
     "fill-mask run 'the dog'": "error: no [MASK] in the text, so nothing to fill: 'the dog'",
@@ -299,7 +299,7 @@ FAULTY_INPUT = {
     ),
     "encode missing 'a b'": NO_MODEL,
     "encode theirs 'a b'": (
-        "error: theirs holds no config.json with model.safetensors, and no model/ that does"
+        "error: theirs has no config.json or model.safetensors, and no model/ folder with both"
     ),
     "encode run 'a b' --pair": (
         "error: --pair needs two texts with one tab between them, and there are 0 tabs: 'a b'"
@@ -337,7 +337,7 @@ FAULTY_INPUT = {
     ),
     "inspect no-tokenizer": "error: no such tokenizer: no-tokenizer/tokenizer",
     "eval-mlm no-weights data": (
-        "error: no-weights holds no model.safetensors, and no model/ that does"
+        "error: no-weights has no model.safetensors, and no model/ folder with both"
     ),
 }
 

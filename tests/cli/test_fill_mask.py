@@ -227,7 +227,7 @@ def test_a_task_head_beside_the_mlm_head_is_left_out_and_named(done, restless, t
     weights["classifier.bias"] = torch.ones(3)
     safetensors.torch.save_file(weights, folder / "model.safetensors")
     result = done("fill-mask", folder, *TEXTS, "--json")
-    assert result.stderr == f"{folder}: left out classifier.bias, classifier.weight\n"
+    assert result.stderr == f"{folder}: ignored classifier.bias, classifier.weight\n"
     assert result.stdout == done("fill-mask", restless, *TEXTS, "--json").stdout
     quiet = done("fill-mask", folder, *TEXTS, "--json", "--quiet")
     assert (quiet.stdout, quiet.stderr) == (result.stdout, "")

@@ -18,6 +18,7 @@ from bertpt.data.hf_view import transformers_view
 from bertpt.errors import InputError
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.losses import loss_sums, pretraining_loss
+from bertpt.model.pretrained import from_pretrained, save_pretrained
 
 WORDS = ["cat", "dog", "bird", "sees", "hears", "the", "a", "old", "red", "hill"]
 # The special tokens stand where no default would have them.
@@ -233,7 +234,7 @@ def model_folder(tmp_path):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.3, generator=generator)
-    model.save_folder(tmp_path / "model")
+    save_pretrained(model, tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -242,7 +243,7 @@ def test_the_trainer_starts_from_bertpts_loss_and_its_loss_falls(data, train, mo
     examples = data.examples("train")
     [batch] = in_order(examples, batch_size=len(examples), pad_id=VOCAB.index("[PAD]"))
     with torch.no_grad():
-        output = BertForPreTraining.from_folder(model_folder)(*batch.inputs)
+        output = from_pretrained(BertForPreTraining, model_folder)(*batch.inputs)
     sums = loss_sums(output, batch.masked_lm_labels, batch.next_sentence_labels)
     expected = pretraining_loss(sums, num_targets=sums.num_targets, num_pairs=sums.num_pairs)
 

@@ -13,6 +13,7 @@ from bertpt.config import BertConfig, EncodeConfig
 from bertpt.errors import InputError, MismatchError, SettingError
 from bertpt.evaluation.encode import BATCHES_AHEAD, TextEncoder
 from bertpt.model.bert import BertForPreTraining
+from bertpt.model.pretrained import save_pretrained
 from bertpt.tokenizer import tokenizer
 
 # The special tokens stand where no default would have them.
@@ -75,7 +76,7 @@ def save_tokenizer(folder):
 def save(kind, folder, **changes):
     """Makes a folder of a kind, its model at random."""
     if kind == "bertpt":
-        randomized(BertForPreTraining(BertConfig(**{**SHAPE, **changes}))).save_folder(folder)
+        save_pretrained(randomized(BertForPreTraining(BertConfig(**{**SHAPE, **changes}))), folder)
     else:
         name = kind.split(",")[0].split(" ")[0]
         config = transformers.BertConfig(
@@ -385,7 +386,7 @@ def test_an_encoder_tells_its_sizes_and_what_it_left_out(folders):
     assert (encoder.hidden_size, encoder.max_tokens) == (HIDDEN, POSITIONS)
     assert encoder.tokenizer.vocab == VOCAB
     for kind in ("bertpt", BARE, WITHOUT_POOLER):
-        assert encoder_of(folders[kind]).about_left_out == ""
-    assert encoder_of(folders[CLASSIFIER]).about_left_out == (
-        "left out classifier.bias, classifier.weight"
+        assert encoder_of(folders[kind]).ignored_note == ""
+    assert encoder_of(folders[CLASSIFIER]).ignored_note == (
+        "ignored classifier.bias, classifier.weight"
     )

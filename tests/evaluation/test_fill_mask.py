@@ -10,6 +10,7 @@ from bertpt.config import BertConfig
 from bertpt.errors import InputError, SettingError
 from bertpt.evaluation.fill_mask import MaskFiller, encode_with_masks
 from bertpt.model.bert import BertForPreTraining
+from bertpt.model.pretrained import from_pretrained, save_pretrained
 from bertpt.tokenizer import tokenizer
 from bertpt.tokenizer.tokenizer import SPECIAL_TOKENS
 
@@ -53,7 +54,7 @@ def folder(tmp_path_factory):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.5, generator=generator)
-    model.save_folder(folder)
+    save_pretrained(model, folder)
     tokenizer.from_vocab(VOCAB, lowercase=True, strip_accents=True).save(folder)
     return folder
 
@@ -168,7 +169,7 @@ def test_a_lone_surrogate_does_not_crash(filler):
 
 
 def test_rows_that_pad_the_embedding_are_no_candidates(folder, tmp_path):
-    whole = BertForPreTraining.from_folder(folder)
+    whole = from_pretrained(BertForPreTraining, folder)
     padded = BertForPreTraining(dataclasses.replace(whole.config, vocab_size=len(VOCAB) + 5))
     with torch.no_grad():
         for name, parameter in padded.named_parameters():
@@ -176,7 +177,7 @@ def test_rows_that_pad_the_embedding_are_no_candidates(folder, tmp_path):
             parameter.zero_()
             parameter[: len(source)] = source
         padded.cls.predictions.bias[len(VOCAB) :] = 100.0  # would win every mask
-    padded.save_folder(tmp_path)
+    save_pretrained(padded, tmp_path)
     tokenizer.load(folder).save(tmp_path)
     text = "the [MASK] sees"
     expected = MaskFiller(folder, device="cpu").fill(text, top_k=len(VOCAB))
@@ -265,12 +266,12 @@ def prone(folder, tmp_path_factory):
     """Makes a model to which the tokens that are never predicted are likelier than any other."""
 
     def make(bias):
-        model = BertForPreTraining.from_folder(folder)
+        model = from_pretrained(BertForPreTraining, folder)
         with torch.no_grad():
             for token in NEVER:
                 model.cls.predictions.bias[VOCAB.index(token)] += bias
         path = tmp_path_factory.mktemp("prone")
-        model.save_folder(path)
+        save_pretrained(model, path)
         tokenizer.load(folder).save(path)
         return path
 
@@ -359,7 +360,7 @@ def test_a_word_is_masked_wherever_it_stands(filler, oracle, text, word, masked)
 
 def test_a_cased_vocabulary_tells_words_apart_by_case(folder, tmp_path):
     vocab = ["Cat" if token == "bird" else token for token in VOCAB]
-    BertForPreTraining.from_folder(folder).save_folder(tmp_path)
+    save_pretrained(from_pretrained(BertForPreTraining, folder), tmp_path)
     tokenizer.from_vocab(vocab, lowercase=False, strip_accents=False).save(tmp_path)
     cased = MaskFiller(tmp_path, device="cpu")
     masks = cased.fill("Cat sees a cat", mask_word="cat")["masks"]
@@ -426,4 +427,4 @@ def test_a_model_with_the_mlm_head_only_fills_as_one_with_both(folder, filler, t
     only_mlm = MaskFiller(tmp_path, device="cpu")
     for text in SEVERAL:
         assert only_mlm.fill(text, joint=True) == filler.fill(text, joint=True)
-    assert filler.about_left_out == only_mlm.about_left_out == ""
+    assert filler.ignored_note == only_mlm.ignored_note == ""

@@ -17,6 +17,7 @@ from bertpt.errors import InputError, MismatchError
 from bertpt.evaluation.mlm import baselines, eval_mlm, evaluate
 from bertpt.model.bert import BertForPreTraining, BertOutput
 from bertpt.model.initialization import initialize
+from bertpt.model.pretrained import from_pretrained, save_pretrained
 from bertpt.tokenizer import tokenizer
 
 MASK = 4
@@ -50,7 +51,7 @@ def model_folder(data, tmp_path_factory):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.5, generator=generator)
-    model.save_folder(folder)
+    save_pretrained(model, folder)
     data.tokenizer.save(folder)
     return folder
 
@@ -199,7 +200,7 @@ def evaluate_one_by_one(model, examples):
 @torch.no_grad()
 def test_a_folder_is_evaluated_as_one_example_at_a_time_would_be(data, model_folder, split):
     expected = evaluate_one_by_one(
-        BertForPreTraining.from_folder(model_folder), rows_of(data, split)
+        from_pretrained(BertForPreTraining, model_folder), rows_of(data, split)
     )
     assert 0 < expected["mlm_accuracy"] < expected["mlm_top5_accuracy"] < 1
     result = eval_mlm(
@@ -232,8 +233,8 @@ def test_the_result_is_the_same_to_the_last_digit_each_time(data, model_folder):
 
 def test_dropout_in_the_models_config_has_no_part_in_it(data, model_folder, tmp_path):
     other = new_model(data, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
-    other.load_state_dict(BertForPreTraining.from_folder(model_folder).state_dict())
-    other.save_folder(tmp_path)
+    other.load_state_dict(from_pretrained(BertForPreTraining, model_folder).state_dict())
+    save_pretrained(other, tmp_path)
     data.tokenizer.save(tmp_path)
     assert eval_mlm(tmp_path, data.paths[0], config=EvalConfig()) == eval_mlm(
         model_folder, data.paths[0], config=EvalConfig()
@@ -244,7 +245,7 @@ def test_dropout_in_the_models_config_has_no_part_in_it(data, model_folder, tmp_
 def test_an_untrained_model_is_as_good_as_chance(data, tmp_path, init):
     model = new_model(data)
     initialize(model, init, torch.Generator().manual_seed(0))
-    model.save_folder(tmp_path)
+    save_pretrained(model, tmp_path)
     data.tokenizer.save(tmp_path)
     result = eval_mlm(
         tmp_path, data.paths[0], config=EvalConfig(split="train", precision="float32")
@@ -270,7 +271,7 @@ def test_another_tokenizer_is_refused_by_both_fingerprints(data, model_folder, t
 
 
 def test_data_longer_than_the_models_positions_is_refused_with_both_numbers(data, tmp_path):
-    new_model(data, max_position_embeddings=15).save_folder(tmp_path)
+    save_pretrained(new_model(data, max_position_embeddings=15), tmp_path)
     data.tokenizer.save(tmp_path)
     with pytest.raises(MismatchError, match=r"16 tokens.* 15 positions"):
         eval_mlm(tmp_path, data.paths[0], config=EvalConfig())

@@ -375,7 +375,7 @@ def test_the_number_of_parameters_is_that_of_bert_base():
 def test_an_input_longer_than_the_positions_is_refused_with_both_numbers():
     for positions in (1, 6):
         model = randomized(dataclasses.replace(CONFIG, max_position_embeddings=positions))
-        with pytest.raises(InputError, match=f"7 tokens, the model reads {positions}"):
+        with pytest.raises(InputError, match=f"7 tokens; the model reads at most {positions}"):
             run(model)
 
 

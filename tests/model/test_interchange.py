@@ -23,7 +23,14 @@ from bertpt.errors import InputError
 from bertpt.model.bert import BertForPreTraining, BertModel
 from bertpt.model.hf_files import find_model
 from bertpt.model.losses import loss_sums, pretraining_loss
-from bertpt.model.pretrained import MLM_HEAD, NSP_HEAD, POOLER, load_model
+from bertpt.model.pretrained import (
+    MLM_HEAD,
+    NSP_HEAD,
+    POOLER,
+    from_pretrained,
+    load_model,
+    save_pretrained,
+)
 
 CONFIG = BertConfig(
     vocab_size=99,
@@ -182,9 +189,9 @@ def test_a_folder_of_any_class_gives_the_outputs_that_transformers_gives(
 def test_weights_of_another_precision_are_read_into_float32(kind, dtype, tmp_path):
     oracle = oracle_of(kind).to(dtype)
     oracle.save_pretrained(tmp_path)
-    model, account = load_model(BertForPreTraining, tmp_path)
+    model, report = load_model(BertForPreTraining, tmp_path)
     assert_same_encoder(model, oracle.float())
-    for name in account.loaded:
+    for name in report.loaded:
         parameter = model.get_parameter(name)
         assert parameter.dtype == torch.float32
         theirs = oracle.get_parameter(name if hasattr(oracle, "bert") else name[5:])
@@ -199,44 +206,42 @@ def test_shards_give_what_one_file_gives(kind, tmp_path):
     assert len(list((tmp_path / "sharded").glob("model-*.safetensors"))) > 4
     assert not (tmp_path / "sharded/model.safetensors").exists()
     for ours in PARTS_OF_OURS:
-        whole, whole_account = load_model(ours, find_model(tmp_path / "whole"))
-        sharded, account = load_model(ours, find_model(tmp_path / "sharded"))
-        assert account == whole_account
+        whole, single_report = load_model(ours, find_model(tmp_path / "whole"))
+        sharded, report = load_model(ours, find_model(tmp_path / "sharded"))
+        assert report == single_report
         assert_same_parameters(sharded, whole)
 
 
-# -------------------------------------------------------------------------------------- the account
+# -------------------------------------------------------------------------------------- the report
 
 
 @both_of_ours
 @every_kind
-def test_the_account_names_every_parameter_and_every_tensor_once(kind, ours, tmp_path):
+def test_the_report_lists_every_parameter_and_tensor_once(kind, ours, tmp_path):
     oracle_of(kind).save_pretrained(tmp_path)
-    model, account = load_model(ours, tmp_path)
+    model, report = load_model(ours, tmp_path)
     prefix = "bert." if ours is BertModel else ""
     parameters = Counter(prefix + name for name, _ in model.named_parameters())
-    assert Counter(account.loaded + account.new) == parameters
-    assert Counter(account.loaded + account.tied + account.left_out) == Counter(
-        tensors_of(tmp_path)
-    )
+    assert Counter(report.loaded + report.new) == parameters
+    assert Counter(report.loaded + report.tied + report.ignored) == Counter(tensors_of(tmp_path))
 
 
 @both_of_ours
 @every_kind
 def test_what_a_class_lacks_is_new_and_a_tasks_head_is_left_out(kind, ours, tmp_path):
     oracle_of(kind).save_pretrained(tmp_path)
-    model, account = load_model(ours, tmp_path)
+    model, report = load_model(ours, tmp_path)
     lacking = PARTS_OF_OURS[ours] - PARTS_OF_KIND[kind]
     prefix = "bert." if ours is BertModel else ""
     names = {prefix + name for name, _ in model.named_parameters()}
-    assert set(account.new) == {name for name in names if is_of(lacking, name)}
-    assert {part for part in PREFIXES if account.lacks(part)} == lacking
+    assert set(report.new) == {name for name in names if is_of(lacking, name)}
+    assert {part for part in PREFIXES if report.lacks(part)} == lacking
     no_place = PARTS_OF_KIND[kind] - PARTS_OF_OURS[ours]
-    task_head = {name for name in account.left_out if not is_of(no_place, name)}
+    task_head = {name for name in report.ignored if not is_of(no_place, name)}
     assert task_head == TASK_HEADS.get(kind, set())
 
-    told = str(account)
-    for name in task_head | set(account.new):
+    told = str(report)
+    for name in task_head | set(report.new):
         assert name in told
     for part in PREFIXES:
         assert (f"no {part}" in told) == (part in lacking)
@@ -246,13 +251,13 @@ def test_what_a_class_lacks_is_new_and_a_tasks_head_is_left_out(kind, ours, tmp_
 @every_kind
 def test_a_part_that_is_required_and_lacking_is_named_with_the_folder(kind, tmp_path):
     oracle_of(kind).save_pretrained(tmp_path)
-    _, account = load_model(BertForPreTraining, tmp_path)
+    _, report = load_model(BertForPreTraining, tmp_path)
     for part in PREFIXES:
         if part in PARTS_OF_KIND[kind]:
-            account.require(part, tmp_path)
+            report.require(part, tmp_path)
         else:
             with pytest.raises(InputError, match=f"^{re.escape(str(tmp_path))} has no {part}"):
-                account.require(part, tmp_path)
+                report.require(part, tmp_path)
 
 
 @both_of_ours
@@ -263,21 +268,21 @@ def test_a_folder_that_lacks_a_head_loads_only_where_new_ones_are_asked_for(kind
     lacking = PARTS_OF_OURS[ours] - PARTS_OF_KIND[kind]
     if lacking:
         with pytest.raises(InputError) as caught:
-            ours.from_folder(tmp_path)
+            from_pretrained(ours, tmp_path)
         assert str(tmp_path) in str(caught.value)
         assert "new_heads=True" in str(caught.value)
         assert {part for part in PREFIXES if PREFIXES[part] in str(caught.value)} == lacking
     else:
-        assert_same_encoder(ours.from_folder(tmp_path), oracle)
-    assert_same_encoder(ours.from_folder(tmp_path, new_heads=True), oracle)
+        assert_same_encoder(from_pretrained(ours, tmp_path), oracle)
+    assert_same_encoder(from_pretrained(ours, tmp_path, new_heads=True), oracle)
 
 
 @pytest.mark.parametrize("kind", ["BertForMaskedLM", "BertModel", WITHOUT_POOLER])
 def test_new_heads_start_as_published(kind, tmp_path):
     oracle_of(kind, initializer_range=0.05).save_pretrained(tmp_path)
-    model, account = load_model(BertForPreTraining, tmp_path)
+    model, report = load_model(BertForPreTraining, tmp_path)
     matrices = []
-    for name in account.new:
+    for name in report.new:
         parameter = model.get_parameter(name)
         if name.endswith("LayerNorm.weight"):
             assert (parameter == 1).all(), name
@@ -298,8 +303,8 @@ def test_new_heads_are_a_function_of_the_generator_alone(tmp_path):
 
     def heads(*seed):
         generators = [torch.Generator().manual_seed(each) for each in seed]
-        model, account = load_model(BertForPreTraining, tmp_path, *generators)
-        return torch.cat([model.get_parameter(name).flatten() for name in account.new])
+        model, report = load_model(BertForPreTraining, tmp_path, *generators)
+        return torch.cat([model.get_parameter(name).flatten() for name in report.new])
 
     torch.manual_seed(0)
     first, state = heads(5), torch.get_rng_state()
@@ -315,7 +320,7 @@ def test_new_heads_are_a_function_of_the_generator_alone(tmp_path):
 @pytest.mark.parametrize("kind", ["BertForMaskedLM", "BertModel", WITHOUT_POOLER])
 def test_the_decoder_stays_tied_through_an_optimizer_step(kind, tmp_path):
     oracle_of(kind).save_pretrained(tmp_path)
-    model = BertForPreTraining.from_folder(tmp_path, new_heads=True)
+    model = from_pretrained(BertForPreTraining, tmp_path, new_heads=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     before = model.bert.embeddings.word_embeddings.weight.detach().clone()
     sums = loss_sums(
@@ -348,10 +353,10 @@ def with_old_norms(tensors):
 @pytest.mark.parametrize("kind", ["BertForPreTraining", "BertForMaskedLM", "BertModel"])
 def test_layer_norms_may_be_named_gamma_and_beta(kind, tmp_path):
     oracle_of(kind).save_pretrained(tmp_path)
-    modern, account = load_model(BertForPreTraining, tmp_path)
+    modern, report = load_model(BertForPreTraining, tmp_path)
     change_weights(tmp_path, with_old_norms)
-    old, old_account = load_model(BertForPreTraining, tmp_path)
-    assert old_account == account
+    old, old_report = load_model(BertForPreTraining, tmp_path)
+    assert old_report == report
     assert_same_parameters(old, modern)
 
 
@@ -359,19 +364,19 @@ def test_layer_norms_may_be_named_gamma_and_beta(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["BertForPreTraining", "BertForMaskedLM", "BertModel"])
 def test_position_ids_among_the_weights_are_left_out(kind, ours, tmp_path):
     oracle_of(kind).save_pretrained(tmp_path)
-    modern, account = load_model(ours, tmp_path)
+    modern, report = load_model(ours, tmp_path)
     prefix = "" if kind == "BertModel" else "bert."
     constant = {f"{prefix}embeddings.position_ids": torch.arange(11)[None]}
     change_weights(tmp_path, lambda tensors: tensors | constant)
-    old, old_account = load_model(ours, tmp_path)
+    old, old_report = load_model(ours, tmp_path)
     assert_same_parameters(old, modern)
-    assert set(old_account.left_out) - set(account.left_out) == {"bert.embeddings.position_ids"}
-    assert (old_account.loaded, old_account.new) == (account.loaded, account.new)
+    assert set(old_report.ignored) - set(report.ignored) == {"bert.embeddings.position_ids"}
+    assert (old_report.loaded, old_report.new) == (report.loaded, report.new)
 
 
 def test_a_decoder_may_be_stored_beside_what_it_is_tied_to(tmp_path):
     oracle_of("BertForMaskedLM").save_pretrained(tmp_path)
-    once, account = load_model(BertForPreTraining, tmp_path)
+    once, report = load_model(BertForPreTraining, tmp_path)
 
     def repeat(tensors):
         weight = tensors["bert.embeddings.word_embeddings.weight"].clone()
@@ -380,25 +385,25 @@ def test_a_decoder_may_be_stored_beside_what_it_is_tied_to(tmp_path):
         return tensors | decoder
 
     change_weights(tmp_path, repeat)
-    twice, twice_account = load_model(BertForPreTraining, tmp_path)
+    twice, twice_report = load_model(BertForPreTraining, tmp_path)
     assert_same_parameters(twice, once)
-    assert account.tied == ()
-    assert twice_account.tied == ("cls.predictions.decoder.bias", "cls.predictions.decoder.weight")
-    assert twice_account.loaded == account.loaded
-    encoder_account = load_model(BertModel, tmp_path)[1]
-    assert encoder_account.tied == ()
-    assert set(twice_account.tied) <= set(encoder_account.left_out)
+    assert report.tied == ()
+    assert twice_report.tied == ("cls.predictions.decoder.bias", "cls.predictions.decoder.weight")
+    assert twice_report.loaded == report.loaded
+    encoder_report = load_model(BertModel, tmp_path)[1]
+    assert encoder_report.tied == ()
+    assert set(twice_report.tied) <= set(encoder_report.ignored)
 
 
 @every_kind
 def test_a_config_may_lack_architectures_and_have_no_pad_token(kind, tmp_path):
     oracle = oracle_of(kind)
     oracle.save_pretrained(tmp_path)
-    _, account = load_model(BertForPreTraining, tmp_path)
+    _, report = load_model(BertForPreTraining, tmp_path)
     change_config(tmp_path, lambda config: config.pop("architectures"))
     change_config(tmp_path, lambda config: config.update(pad_token_id=None))
-    model, bare_account = load_model(BertForPreTraining, tmp_path)
-    assert bare_account == account
+    model, bare_report = load_model(BertForPreTraining, tmp_path)
+    assert bare_report == report
     assert model.config == CONFIG
     assert_same_encoder(model, oracle)
 
@@ -408,12 +413,12 @@ def test_an_untied_decoder_is_refused_with_the_way_out_and_the_encoder_loads(tmp
     oracle.save_pretrained(tmp_path)
     for new_heads in (False, True):
         with pytest.raises(InputError) as caught:
-            BertForPreTraining.from_folder(tmp_path, new_heads=new_heads)
+            from_pretrained(BertForPreTraining, tmp_path, new_heads=new_heads)
         message = str(caught.value)
         assert str(tmp_path) in message
         assert "tie_word_embeddings is False" in message
         assert "BertModel" in message
-    assert_same_encoder(BertModel.from_folder(tmp_path, new_heads=True), oracle)
+    assert_same_encoder(from_pretrained(BertModel, tmp_path, new_heads=True), oracle)
 
 
 def test_the_way_out_for_an_untied_decoder_works(tmp_path):
@@ -421,7 +426,7 @@ def test_the_way_out_for_an_untied_decoder_works(tmp_path):
     oracle.save_pretrained(tmp_path / "untied")
     encoder = transformers.BertModel.from_pretrained(tmp_path / "untied", add_pooling_layer=False)
     encoder.save_pretrained(tmp_path / "encoder")
-    model = BertForPreTraining.from_folder(tmp_path / "encoder", new_heads=True)
+    model = from_pretrained(BertForPreTraining, tmp_path / "encoder", new_heads=True)
     assert_same_encoder(model, oracle)
 
 
@@ -436,7 +441,7 @@ def pickled(kind, folder):
 
 def refusal_of(folder):
     with pytest.raises(InputError) as caught:
-        BertForPreTraining.from_folder(folder)
+        from_pretrained(BertForPreTraining, folder)
     return str(caught.value)
 
 
@@ -452,13 +457,13 @@ def code_that_a_shell_would_run(message):
 def test_a_pickle_is_refused_with_the_line_that_converts_it(kind, tmp_path):
     oracle = pickled(kind, tmp_path)
     message = refusal_of(tmp_path)
-    assert f"{tmp_path} holds a pickle only" in message
+    assert f"{tmp_path} contains only a pickle" in message
     assert len(message.splitlines()) == 1
     assert type(oracle).__name__ in message
     exec(code_that_a_shell_would_run(message), {})
-    model, account = load_model(BertForPreTraining, find_model(tmp_path))
+    model, report = load_model(BertForPreTraining, find_model(tmp_path))
     assert_same_encoder(model, oracle)
-    assert {p for p in PREFIXES if not account.lacks(p)} == PARTS_OF_KIND[kind]
+    assert {p for p in PREFIXES if not report.lacks(p)} == PARTS_OF_KIND[kind]
 
 
 @every_kind
@@ -466,21 +471,21 @@ def test_a_pickle_of_no_declared_class_is_converted_with_what_it_has(kind, tmp_p
     oracle = pickled(kind, tmp_path)
     change_config(tmp_path, lambda config: config.pop("architectures"))
     exec(code_that_a_shell_would_run(refusal_of(tmp_path)), {})
-    model, account = load_model(BertForPreTraining, find_model(tmp_path))
+    model, report = load_model(BertForPreTraining, find_model(tmp_path))
     assert_same_encoder(model, oracle)
-    assert {p for p in PREFIXES if not account.lacks(p)} == PARTS_OF_KIND[kind]
+    assert {p for p in PREFIXES if not report.lacks(p)} == PARTS_OF_KIND[kind]
 
 
 def test_an_empty_pickle_is_refused_like_any(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    assert "holds a pickle only" in refusal_of(tmp_path)
+    assert "contains only a pickle" in refusal_of(tmp_path)
 
 
 def test_the_line_that_converts_a_pickle_holds_for_any_path(tmp_path):
     folder = tmp_path / "it's $HOME"
     oracle = pickled("BertForMaskedLM", folder)
     exec(code_that_a_shell_would_run(refusal_of(folder)), {})
-    assert_same_encoder(BertForPreTraining.from_folder(folder, new_heads=True), oracle)
+    assert_same_encoder(from_pretrained(BertForPreTraining, folder, new_heads=True), oracle)
 
 
 def test_the_line_that_converts_a_pickle_holds_no_code_of_the_config(tmp_path):
@@ -494,7 +499,7 @@ def test_the_line_that_converts_a_pickle_holds_no_code_of_the_config(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    randomized(BertForPreTraining(CONFIG)).save_folder(tmp_path / "ours")
+    save_pretrained(randomized(BertForPreTraining(CONFIG)), tmp_path / "ours")
     return tmp_path / "ours"
 
 
@@ -559,10 +564,10 @@ def test_transformers_opens_the_folder_as_any_class(kind, new, no_place_for, fol
 def test_a_way_through_transformers_and_back_changes_no_bit(pooler, tmp_path):
     config = BertConfig(**{**CONFIG.to_dict(), "pooler": pooler, "pad_token_id": 3})
     model = randomized(BertForPreTraining(config))
-    model.save_folder(tmp_path / "ours")
+    save_pretrained(model, tmp_path / "ours")
     oracle = transformers.BertForPreTraining.from_pretrained(tmp_path / "ours")
     oracle.save_pretrained(tmp_path / "theirs")
-    back = BertForPreTraining.from_folder(tmp_path / "theirs")
+    back = from_pretrained(BertForPreTraining, tmp_path / "theirs")
     assert_same_parameters(back, model)
     assert back.config == config
     assert torch.equal(run(back).prediction_logits, run(model).prediction_logits)
@@ -570,12 +575,12 @@ def test_a_way_through_transformers_and_back_changes_no_bit(pooler, tmp_path):
 
 def test_an_encoder_goes_through_transformers_and_back_as_well(tmp_path):
     model = randomized(BertModel(CONFIG))
-    model.save_folder(tmp_path / "ours")
+    save_pretrained(model, tmp_path / "ours")
     oracle, info = opened(transformers.AutoModel, tmp_path / "ours")
     assert isinstance(oracle, transformers.BertModel)
     assert not any(info.values()), info
     assert_same_encoder(model, oracle)
     oracle.save_pretrained(tmp_path / "theirs")
-    back = BertModel.from_folder(tmp_path / "theirs")
+    back = from_pretrained(BertModel, tmp_path / "theirs")
     assert_same_parameters(back, model)
     assert back.config == CONFIG

@@ -1,4 +1,4 @@
-"""Model folders: every bit comes back, every weight is accounted for, and damage is refused."""
+"""Model folders: every bit comes back, every weight is reported, and damage is refused."""
 
 import contextlib
 import dataclasses
@@ -20,7 +20,15 @@ from bertpt.errors import InputError, OutputError
 from bertpt.model.bert import BertForPreTraining, BertModel
 from bertpt.model.hf_files import find_model, read_config
 from bertpt.model.losses import loss_sums, pretraining_loss
-from bertpt.model.pretrained import MLM_HEAD, NSP_HEAD, POOLER, load_into, load_model
+from bertpt.model.pretrained import (
+    MLM_HEAD,
+    NSP_HEAD,
+    POOLER,
+    from_pretrained,
+    load_into,
+    load_model,
+    save_pretrained,
+)
 
 CONFIG = BertConfig(
     vocab_size=99,
@@ -57,7 +65,7 @@ def run(model):
 
 @pytest.fixture
 def folder(tmp_path):
-    randomized().save_folder(tmp_path)
+    save_pretrained(randomized(), tmp_path)
     return tmp_path
 
 
@@ -78,7 +86,7 @@ def change_config(folder, **values):
 
 def refusal(folder, *, kind=BertForPreTraining, **how):
     with pytest.raises(InputError) as caught:
-        kind.from_folder(folder, **how)
+        from_pretrained(kind, folder, **how)
     return str(caught.value)
 
 
@@ -95,7 +103,7 @@ def remove(*beginnings):
 
 
 def test_a_model_comes_back_bit_for_bit(folder):
-    model, loaded = randomized(), BertForPreTraining.from_folder(folder)
+    model, loaded = randomized(), from_pretrained(BertForPreTraining, folder)
     assert loaded.config == model.config
     assert not loaded.training
     assert [name for name, _ in loaded.named_parameters()] == [
@@ -110,15 +118,15 @@ def test_a_model_comes_back_bit_for_bit(folder):
 def test_saving_what_was_loaded_gives_the_same_bytes(folder, tmp_path):
     again = tmp_path / "again"
     again.mkdir()
-    BertForPreTraining.from_folder(folder).save_folder(again)
+    save_pretrained(from_pretrained(BertForPreTraining, folder), again)
     for name in ("config.json", "model.safetensors"):
         assert (again / name).read_bytes() == (folder / name).read_bytes()
 
 
 def test_the_mean_pooler_is_remembered(tmp_path):
     config = BertConfig(**{**CONFIG.to_dict(), "pooler": "mean"})
-    randomized(config).save_folder(tmp_path)
-    assert BertForPreTraining.from_folder(tmp_path).config == config
+    save_pretrained(randomized(config), tmp_path)
+    assert from_pretrained(BertForPreTraining, tmp_path).config == config
 
 
 def test_tied_tensors_are_stored_once(folder):
@@ -135,12 +143,12 @@ def test_tied_tensors_may_be_stored_twice(folder):
 
     change_weights(folder, repeat)
     assert torch.equal(
-        run(BertForPreTraining.from_folder(folder)).prediction_logits, run(randomized())[2]
+        run(from_pretrained(BertForPreTraining, folder)).prediction_logits, run(randomized())[2]
     )
 
 
 def test_the_decoder_stays_tied_through_a_load_and_an_optimizer_step(folder):
-    model = BertForPreTraining.from_folder(folder)
+    model = from_pretrained(BertForPreTraining, folder)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     before = model.bert.embeddings.word_embeddings.weight.detach().clone()
     sums = loss_sums(run(model), IDS.flatten(), torch.tensor([0, 1]))
@@ -150,8 +158,8 @@ def test_the_decoder_stays_tied_through_a_load_and_an_optimizer_step(folder):
     assert head.decoder.weight is model.bert.embeddings.word_embeddings.weight
     assert head.decoder.bias is head.bias
     assert not torch.equal(head.decoder.weight, before)
-    model.save_folder(folder)
-    again = BertForPreTraining.from_folder(folder)
+    save_pretrained(model, folder)
+    again = from_pretrained(BertForPreTraining, folder)
     assert torch.equal(again.cls.predictions.decoder.weight, head.decoder.weight)
     assert torch.equal(again.cls.predictions.decoder.bias, head.bias)
 
@@ -206,7 +214,7 @@ def test_all_faults_of_the_weights_are_named_at_once(folder):
     message = refusal(folder)
     assert "missing bert.pooler.dense.bias" in message
     assert "unexpected cls.extra" in message
-    assert "cls.seq_relationship.weight is [3, 12], not [2, 12]" in message
+    assert "cls.seq_relationship.weight has shape [3, 12], not [2, 12]" in message
 
 
 def test_a_tensor_under_an_old_and_a_new_name_is_named(folder):
@@ -218,7 +226,7 @@ def test_a_tensor_under_an_old_and_a_new_name_is_named(folder):
 
 def test_a_tensor_of_another_shape_is_named_with_both_shapes(folder):
     change_weights(folder, lambda t: t.update({QUERY: t[QUERY][:7].clone()}))
-    assert f"{QUERY} is [7, 12], not [12, 12]" in refusal(folder)
+    assert f"{QUERY} has shape [7, 12], not [12, 12]" in refusal(folder)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -238,7 +246,7 @@ def test_a_weight_that_float32_cannot_hold_is_named(folder):
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
 def test_a_weight_of_integers_is_named_with_its_type(dtype, folder):
     change_weights(folder, lambda tensors: tensors.update({QUERY: tensors[QUERY].to(dtype)}))
-    assert f"{QUERY} is {str(dtype).removeprefix('torch.')}" in refusal(folder)
+    assert f"{QUERY} has dtype {str(dtype).removeprefix('torch.')}" in refusal(folder)
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
@@ -246,7 +254,7 @@ def test_a_weight_of_8_bits_is_read_or_refused(dtype, folder):
     eighths = (torch.arange(144) % 15 - 7).view(12, 12) / 8  # which both formats hold as they are
     change_weights(folder, lambda tensors: tensors.update({QUERY: eighths.to(dtype)}))
     with contextlib.suppress(InputError):
-        loaded = BertForPreTraining.from_folder(folder)
+        loaded = from_pretrained(BertForPreTraining, folder)
         assert torch.equal(loaded.get_parameter(QUERY), eighths)
 
 
@@ -283,7 +291,7 @@ def test_a_truncated_file_is_named(folder, name, keep):
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
-    assert f"{folder} holds no {name}, and no model/ that does" in refusal(folder)
+    assert f"{folder} has no {name}, and no model/ folder with both" in refusal(folder)
 
 
 def test_heads_that_do_not_divide_the_width_are_refused_with_both_numbers(folder):
@@ -322,16 +330,16 @@ def test_a_model_is_found_in_its_folder_or_in_a_run(folder, tmp_path):
     run_folder = tmp_path / "run"
     (run_folder / "model").mkdir(parents=True)
     (run_folder / "config.json").write_text("{}")
-    with pytest.raises(InputError, match="holds no"):
+    with pytest.raises(InputError, match="has no"):
         find_model(run_folder)
-    randomized().save_folder(run_folder / "model")
+    save_pretrained(randomized(), run_folder / "model")
     assert find_model(run_folder) == run_folder / "model"
     assert find_model(folder) == folder
     with pytest.raises(InputError, match="no such model folder"):
         find_model(tmp_path / "nowhere")
 
 
-# ---------------------------------------------------------------- heads, and the account of all
+# ---------------------------------------------------------------- heads, and the report of all
 
 
 @pytest.mark.parametrize("part", PREFIXES)
@@ -394,36 +402,37 @@ def test_every_tensor_and_every_parameter_is_accounted_for_once(kind, parts, ext
     }
     stored.update({name: EXTRAS[name].clone() for name in extras})
     with tempfile.TemporaryDirectory() as folder:
-        model.save_folder(folder)
+        save_pretrained(model, folder)
         change_config(Path(folder), architectures=None)
         safetensors.torch.save_file(stored, Path(folder) / "model.safetensors")
-        loaded, account = load_model(kind, Path(folder))
+        loaded, report = load_model(kind, Path(folder))
 
-    ours = {loaded.name_prefix + name: p for name, p in loaded.named_parameters()}
-    assert Counter(account.loaded + account.new) == Counter(ours.keys())
-    assert Counter(account.loaded + account.tied + account.left_out) == Counter(stored.keys())
-    assert set(account.new) == {name for name in ours if name.startswith(lacking)}
+    prefix = "bert." if kind is BertModel else ""
+    ours = {prefix + name: p for name, p in loaded.named_parameters()}
+    assert Counter(report.loaded + report.new) == Counter(ours.keys())
+    assert Counter(report.loaded + report.tied + report.ignored) == Counter(stored.keys())
+    assert set(report.new) == {name for name in ours if name.startswith(lacking)}
     tied = {name for name in extras if "decoder" in name and kind is BertForPreTraining}
-    assert set(account.tied) == tied
-    assert all(torch.equal(ours[name], stored[name]) for name in account.loaded)
-    for name in set(account.new) | {name for name in extras if "decoder" not in name}:
-        assert name in str(account)
+    assert set(report.tied) == tied
+    assert all(torch.equal(ours[name], stored[name]) for name in report.loaded)
+    for name in set(report.new) | {name for name in extras if "decoder" not in name}:
+        assert name in str(report)
 
 
 def test_a_folder_of_ours_leaves_nothing_to_tell(folder):
-    _, account = load_model(BertForPreTraining, folder)
-    assert len(account.loaded) == len(list(BertForPreTraining(CONFIG).parameters()))
-    assert (account.tied, account.new, account.left_out) == ((), (), ())
-    assert str(account) == ""
+    _, report = load_model(BertForPreTraining, folder)
+    assert len(report.loaded) == len(list(BertForPreTraining(CONFIG).parameters()))
+    assert (report.tied, report.new, report.ignored) == ((), (), ())
+    assert str(report) == ""
     assert str(load_model(BertModel, folder)[1]) == ""
 
 
 def test_an_encoder_comes_back_bit_for_bit_and_out_of_a_whole_model(folder, tmp_path):
     model = randomized(kind=BertModel)
-    model.save_folder(tmp_path / "encoder")
+    save_pretrained(model, tmp_path / "encoder")
     for loaded, expected in [
-        (BertModel.from_folder(tmp_path / "encoder"), model),
-        (BertModel.from_folder(folder), randomized().bert),
+        (from_pretrained(BertModel, tmp_path / "encoder"), model),
+        (from_pretrained(BertModel, folder), randomized().bert),
     ]:
         assert loaded.config == CONFIG
         for name, parameter in loaded.named_parameters():
@@ -446,7 +455,7 @@ def test_architectures_that_are_no_list_of_names_break_nothing(architectures, we
     change_config(folder, architectures=architectures)
     (folder / "model.safetensors").rename(folder / weights)
     with contextlib.suppress(InputError):
-        BertForPreTraining.from_folder(folder)
+        from_pretrained(BertForPreTraining, folder)
 
 
 # ------------------------------------------------------------------------------- more positions
@@ -458,9 +467,9 @@ def test_extended_positions_repeat_the_old_ones_and_change_no_output(number):
     old = randomized()
     model = BertForPreTraining(dataclasses.replace(CONFIG, max_position_embeddings=number)).eval()
     with tempfile.TemporaryDirectory() as folder:
-        old.save_folder(folder)
-        account = load_into(model, Path(folder), extend_positions=True)
-    assert POSITIONS in account.loaded
+        save_pretrained(old, folder)
+        report = load_into(model, Path(folder), extend_positions=True)
+    assert POSITIONS in report.loaded
     table, rows = old.get_parameter(POSITIONS), model.get_parameter(POSITIONS)
     assert rows.shape == (number, 12)
     for position in range(number):
@@ -477,14 +486,14 @@ def test_positions_that_are_not_to_be_extended_are_refused_with_both_shapes(
     model = BertForPreTraining(dataclasses.replace(CONFIG, max_position_embeddings=positions))
     with pytest.raises(InputError) as caught:
         load_into(model, folder, extend_positions=extend)
-    assert f"{POSITIONS} is [11, 12], not [{positions}, 12]" in str(caught.value)
+    assert f"{POSITIONS} has shape [11, 12], not [{positions}, 12]" in str(caught.value)
 
 
 @pytest.mark.parametrize("shape", [(), (0, 12), (11,), (11, 7)], ids=str)
 def test_a_position_table_of_no_use_is_not_extended(shape, folder):
     change_weights(folder, lambda tensors: tensors.update({POSITIONS: torch.ones(shape)}))
     model = BertForPreTraining(dataclasses.replace(CONFIG, max_position_embeddings=20))
-    with pytest.raises(InputError, match=re.escape(f"{POSITIONS} is {list(shape)}")):
+    with pytest.raises(InputError, match=re.escape(f"{POSITIONS} has shape {list(shape)}")):
         load_into(model, folder, extend_positions=True)
 
 
@@ -507,7 +516,7 @@ def shard(folder, change=lambda _: None):
 
 def test_shards_are_put_together(folder):
     shard(folder)
-    model, loaded = randomized(), BertForPreTraining.from_folder(folder)
+    model, loaded = randomized(), from_pretrained(BertForPreTraining, folder)
     for name, parameter in loaded.named_parameters():
         assert torch.equal(parameter, model.get_parameter(name)), name
 
@@ -570,4 +579,4 @@ def test_a_place_that_is_no_folder_cannot_be_saved_to(tmp_path):
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(OutputError, match="cannot write"):
-            randomized().save_folder(place)
+            save_pretrained(randomized(), place)

@@ -31,7 +31,7 @@ from bertpt.data.batches import TrainingExamples, collate, in_order
 from bertpt.data.dataset import Dataset
 from bertpt.device import autocast
 from bertpt.errors import BertptError, InputError
-from bertpt.model.sharded import own_part, whole
+from bertpt.model.sharded import full_tensor, local_part
 from bertpt.progress import Progress
 from bertpt.signals import exit_without_teardown
 from bertpt.training import checkpoint, distributed, schedule, trainer
@@ -107,7 +107,7 @@ def gradients(folder, case, ranks):
         ranks=ranks,
     )
     parameters = trainer.model.named_parameters()
-    return {name: whole(p.grad) for name, p in parameters if p.grad is not None}, result
+    return {name: full_tensor(p.grad) for name, p in parameters if p.grad is not None}, result
 
 
 def after_a_step_of_muon(folder, ranks):
@@ -119,7 +119,9 @@ def after_a_step_of_muon(folder, ranks):
 
     def weights():
         parameters = trainer.model.named_parameters()
-        return {name: whole(p.detach()).clone() for name, p in parameters if ".encoder." in name}
+        return {
+            name: full_tensor(p.detach()).clone() for name, p in parameters if ".encoder." in name
+        }
 
     before = weights()
     trainer._take_step(trainer.training[0])
@@ -193,7 +195,7 @@ def hash_of(examples):
 def checksum(model):
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        digest.update(whole(parameter.detach()).numpy().tobytes())
+        digest.update(full_tensor(parameter.detach()).numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -291,7 +293,7 @@ def spoilt_in_the_second_rank(folder, ranks):
     def spoiling_step(trainer, examples):
         result = take_step(trainer, examples)
         if trainer.budget.step == 1 and ranks.rank == 1:
-            own_part(next(trainer.model.parameters()).detach()).fill_(torch.nan)
+            local_part(next(trainer.model.parameters()).detach()).fill_(torch.nan)
         return result
 
     with pytest.MonkeyPatch.context() as patch:

@@ -18,6 +18,7 @@ from bertpt.config import BuildConfig, PretrainConfig
 from bertpt.data.dataset import Dataset
 from bertpt.data.hf_view import transformers_view
 from bertpt.model.bert import BertForPreTraining
+from bertpt.model.pretrained import from_pretrained
 from bertpt.progress import Progress
 from bertpt.tokenizer import tokenizer
 from bertpt.training.pretrain import pretrain
@@ -445,7 +446,7 @@ def test_a_model_whose_positions_were_extended_trains_and_reads_short_texts_as_b
     out = run(folder, extend_positions=True, **HARDLY)
     assert [entry["step"] for entry in metrics(out)] == [1, 2, 3]
     for place in ("model", "checkpoints/step-3"):
-        model = BertForPreTraining.from_folder(out / place)
+        model = from_pretrained(BertForPreTraining, out / place)
         assert model.config.max_position_embeddings == SEQ_LEN
         assert_same_output(model, oracle, 11)
         assert AutoTokenizer.from_pretrained(out / place).model_max_length == SEQ_LEN

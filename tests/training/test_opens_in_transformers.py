@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 from bertpt.model.bert import BertForPreTraining
+from bertpt.model.pretrained import from_pretrained
 from bertpt.tokenizer import tokenizer
 from bertpt_cli.main import app
 
@@ -90,7 +91,7 @@ def test_a_class_misses_no_more_than_its_own_head(run, theirs, place, name):
 @every_place
 @every_class
 def test_a_class_has_the_weights_that_bertpt_reads(run, place, name):
-    ours = dict(BertForPreTraining.from_folder(run / place).named_parameters())
+    ours = dict(from_pretrained(BertForPreTraining, run / place).named_parameters())
     model = getattr(transformers, name).from_pretrained(run / place)
     known = 0
     for theirs, parameter in model.named_parameters():

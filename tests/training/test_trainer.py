@@ -18,6 +18,7 @@ from bertpt.config import SCHEDULES, PretrainConfig
 from bertpt.data.dataset import Dataset
 from bertpt.errors import BertptError, InputError, MismatchError, OutputError, SettingError
 from bertpt.model.bert import BertForPreTraining
+from bertpt.model.pretrained import from_pretrained
 from bertpt.progress import Progress
 from bertpt.training import trainer
 from bertpt.training.checkpoint import checkpoint_paths, newest_checkpoint
@@ -530,7 +531,7 @@ def test_the_model_of_a_run_is_its_last_checkpoints(run):
     out = run(save_every=2)
     last, model = weights(out / "checkpoints" / "step-5"), weights(out / "model")
     assert all(torch.equal(tensor, last[name]) for name, tensor in model.items())
-    assert isinstance(BertForPreTraining.from_folder(out / "model"), BertForPreTraining)
+    assert isinstance(from_pretrained(BertForPreTraining, out / "model"), BertForPreTraining)
 
 
 def test_config_json_tells_what_was_run_and_on_what(run, data):

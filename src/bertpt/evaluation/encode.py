@@ -55,7 +55,7 @@ class TextEncoder:
         hidden_size: width of a vector.
         max_tokens: of a text, [CLS] and [SEP] included.
         tokenizer: the model's.
-        about_left_out: names what the folder has beside the encoder; empty if nothing.
+        ignored_note: names what the folder has beside the encoder; empty if nothing.
 
     Raises:
         BertptError: the folder is damaged, or lacks what was asked for.
@@ -67,9 +67,9 @@ class TextEncoder:
         self.tokenizer = tokenizer.load(folder)
         self._device = choose_device(config.device)
         self._precision = choose_precision(config.precision, self._device)
-        self._model, account = load_model(BertModel, folder)
+        self._model, report = load_model(BertModel, folder)
         if config.pooling == "pooler":
-            account.require(POOLER, folder)
+            report.require(POOLER, folder)
         self._shape = self._model.config
         self.max_tokens = self._shape.max_position_embeddings
         require_rows(self._shape, len(self.tokenizer.vocab), folder)
@@ -82,7 +82,7 @@ class TextEncoder:
         self._model.encoder.layer = self._model.encoder.layer[: config.layer]
         self._model.to(self._device)
         self.hidden_size = self._shape.hidden_size
-        self.about_left_out = account.about_left_out()
+        self.ignored_note = report.ignored_note()
 
     def encode(
         self,

@@ -30,7 +30,7 @@ class MaskFiller:
         device: "auto", "cpu" or "cuda".
 
     Attributes:
-        about_left_out: names what the folder has beside the model; empty if nothing.
+        ignored_note: names what the folder has beside the model; empty if nothing.
 
     Raises:
         BertptError: the folder is damaged or has no MLM head.
@@ -40,9 +40,9 @@ class MaskFiller:
         folder = find_model(model_path)
         self.tokenizer = tokenizer.load(folder)
         self._device = choose_device(device)
-        self._model, account = load_model(BertForPreTraining, folder)
-        account.require(MLM_HEAD, folder)
-        self.about_left_out = account.about_left_out()
+        self._model, report = load_model(BertForPreTraining, folder)
+        report.require(MLM_HEAD, folder)
+        self.ignored_note = report.ignored_note()
         self._model.to(self._device)
         require_rows(self._model.config, len(self.tokenizer.vocab), folder)
 

@@ -54,16 +54,16 @@ def eval_mlm(
         raise InputError(f"{data.name} holds no {config.split} examples; try `split` train")
     require_same_tokenizer(folder, data)
     where = choose_device(config.device)
-    model, account = load_model(BertForPreTraining, folder)
-    account.require(MLM_HEAD, folder)
+    model, report = load_model(BertForPreTraining, folder)
+    report.require(MLM_HEAD, folder)
     require_rows(model.config, len(data.tokenizer.vocab), folder)
     require_sequences(model.config, data)
     batches: Iterable[Batch] = in_order(
         examples, batch_size=config.batch_size, pad_id=data.tokenizer.pad_id
     )
-    if account.left_out:
-        progress.log(f"{folder}: {account.about_left_out()}")
-    objective = "mlm" if account.lacks(NSP_HEAD) else model.config.objective
+    if report.ignored:
+        progress.log(f"{folder}: {report.ignored_note()}")
+    objective = "mlm" if report.lacks(NSP_HEAD) else model.config.objective
     if data.settings.objective not in (objective, "mlm"):
         has = "no trained NSP head" if objective == "mlm" else f"a head for {objective.upper()}"
         wanted = data.settings.objective.upper()

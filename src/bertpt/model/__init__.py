@@ -1,1 +1,1 @@
-"""BERT from scratch, its losses, and the folders it is kept in."""
+"""BERT, its losses and initialisation, and its Hugging Face folders."""

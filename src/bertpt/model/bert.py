@@ -1,10 +1,10 @@
-"""BERT (Devlin et al., 2019), from scratch, to be read from top to bottom.
+"""BERT (Devlin et al., 2019) in plain PyTorch, to read from top to bottom.
 
-Module and parameter names are those of transformers' BertForPreTraining, so a state dict of one
-loads into the other as it is.
+Modules and parameters have the names of transformers' BertForPreTraining, so state dicts are
+interchangeable.
 
-Dimensions: B examples, L tokens in the longest, H hidden_size, N heads, D = H / N, V vocabulary,
-P predicted positions in the whole batch.
+Dimensions: B examples, L tokens in the longest example, H hidden_size, N heads, D = H / N,
+V vocabulary, P predicted positions in the batch.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from bertpt.config import BertConfig
 from bertpt.errors import InputError
-from bertpt.model.pretrained import FolderModule
 
-# hidden_act as config.json spells it; the two last are one function, tanh's approximation.
+# By the names of config.json; the last two are the same tanh approximation.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "relu": F.relu,
@@ -29,7 +28,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class BertEmbeddings(nn.Module):
-    """Token, position and segment embeddings, added and normalised."""
+    """Sum of token, position and segment embeddings, normalised."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -47,7 +46,7 @@ class BertEmbeddings(nn.Module):
 
 
 class BertSelfAttention(nn.Module):
-    """Every token looks at every real token of its example."""
+    """Multi-head attention of every token to every real token of its example."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -64,10 +63,10 @@ class BertSelfAttention(nn.Module):
             projection(hidden).unflatten(-1, (self.num_attention_heads, -1)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
         )  # (B, N, L, D) each
-        # The fused function, unlike nn.Dropout, does not know about eval().
+        # Unlike nn.Dropout, the functions below do not check for eval mode.
         dropout = self.dropout_prob if self.training else 0.0
         attention = None
-        if output_attentions:  # which the fused function never holds in one piece
+        if output_attentions:  # the fused function cannot return them
             scores = query @ key.mT / query.shape[-1] ** 0.5  # (B, N, L, L)
             attention = scores.masked_fill(~attention_mask, -torch.inf).softmax(dim=-1)
             mixed = F.dropout(attention, dropout) @ value
@@ -79,7 +78,7 @@ class BertSelfAttention(nn.Module):
 
 
 class BertResidualOutput(nn.Module):
-    """Projects back to H, adds what went in before, normalises: "post-norm", as published."""
+    """Projection to H, residual connection and LayerNorm ("post-norm", as published)."""
 
     def __init__(self, in_features: int, config: BertConfig) -> None:
         super().__init__()
@@ -92,7 +91,7 @@ class BertResidualOutput(nn.Module):
 
 
 class BertAttention(nn.Module):
-    """Self-attention and its residual connection."""
+    """Self-attention with its residual connection."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -107,7 +106,7 @@ class BertAttention(nn.Module):
 
 
 class BertIntermediate(nn.Module):
-    """The wide half of the feed-forward layer."""
+    """First half of the feed-forward layer: projection to intermediate_size, activation."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -119,7 +118,7 @@ class BertIntermediate(nn.Module):
 
 
 class BertLayer(nn.Module):
-    """Attention, then a feed-forward layer on each token."""
+    """One encoder layer: attention, then a feed-forward layer on each token."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -137,7 +136,7 @@ class BertLayer(nn.Module):
 
 
 class BertEncoder(nn.Module):
-    """The stack of layers."""
+    """Stack of encoder layers."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -151,7 +150,10 @@ class BertEncoder(nn.Module):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]:
-        """Returns the last hidden states, all of them, and all attentions, as was asked for."""
+        """Return the last hidden states, those of all layers, and all attentions.
+
+        The second and third are None unless requested.
+        """
         hidden_states, attentions = [hidden], []
         for layer in self.layer:
             hidden, attention = layer(hidden, attention_mask, output_attentions=output_attentions)
@@ -166,7 +168,7 @@ class BertEncoder(nn.Module):
 
 
 class BertPooler(nn.Module):
-    """One vector for the whole example: from [CLS] as published, or from the mean of its tokens."""
+    """One vector for each example, from [CLS] (as published) or the mean of its tokens."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -179,25 +181,24 @@ class BertPooler(nn.Module):
 
 
 def mean_of_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
-    """The mean of each example's real tokens: (B, L, H) to (B, H)."""
+    """Average each example's real tokens: (B, L, H) to (B, H)."""
     real = _real_tokens(lengths, hidden.shape[1]).unsqueeze(-1)
     return (hidden * real).sum(dim=1) / lengths.unsqueeze(-1)
 
 
 def _real_tokens(lengths: Tensor, length: int) -> Tensor:
-    """True where there is a token, false where there is padding: (B, L)."""
+    """Return a mask that is True for tokens and False for padding: (B, L)."""
     return torch.arange(length, device=lengths.device) < lengths.unsqueeze(-1)
 
 
 class BertModelOutput(NamedTuple):
-    """What the encoder gives.
+    """Output of `BertModel`.
 
     Attributes:
-        last_hidden_state: the last layer's output. (B, L, H)
+        last_hidden_state: output of the last layer. (B, L, H)
         pooler_output: one vector for each example. (B, H)
-        hidden_states: where asked for, the embeddings and each layer's output. (B, L, H) each
-        attentions: where asked for, how much each token looks at each other, by layer, before
-            dropout. (B, N, L, L) each
+        hidden_states: embeddings and output of each layer, if requested. (B, L, H) each
+        attentions: attention weights of each layer before dropout, if requested. (B, N, L, L) each
     """
 
     last_hidden_state: Tensor
@@ -206,10 +207,8 @@ class BertModelOutput(NamedTuple):
     attentions: tuple[Tensor, ...] | None = None
 
 
-class BertModel(FolderModule):
-    """Embeddings, encoder and pooler: what remains when the pretraining heads are taken off."""
-
-    name_prefix = "bert."  # of its parameters in BertForPreTraining
+class BertModel(nn.Module):
+    """BERT without pretraining heads: embeddings, encoder and pooler."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -227,28 +226,28 @@ class BertModel(FolderModule):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> BertModelOutput:
-        """Runs the encoder.
+        """Encode token ids.
 
         Args:
-            input_ids: padded at the end with anything. (B, L)
+            input_ids: padded at the end with any id. (B, L)
             token_type_ids: 0 or 1; `None` means 0 everywhere. (B, L)
-            lengths: tokens in each example; `None` means that nothing is padding. (B,)
-            output_hidden_states: give the hidden states of every layer as well.
-            output_attentions: give the attentions of every layer as well.
+            lengths: tokens in each example; `None` means no padding. (B,)
+            output_hidden_states: also return the hidden states of every layer.
+            output_attentions: also return the attentions of every layer.
 
         Raises:
-            InputError: the input is longer than the model has positions.
+            InputError: L is greater than max_position_embeddings.
         """
         positions = self.config.max_position_embeddings
         if input_ids.shape[1] > positions:
             raise InputError(
-                f"the input has {input_ids.shape[1]} tokens, the model reads {positions}"
+                f"the input has {input_ids.shape[1]} tokens; the model reads at most {positions}"
             )
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
         if lengths is None:
             lengths = torch.full_like(input_ids[:, 0], input_ids.shape[1])
-        # From lengths, never from ids: a corrupted id must not hide its own position.
+        # Derived from lengths, not ids: masking can replace a token by [PAD].
         real = _real_tokens(lengths, input_ids.shape[1])
         hidden, hidden_states, attentions = self.encoder(
             self.embeddings(input_ids, token_type_ids),
@@ -260,7 +259,7 @@ class BertModel(FolderModule):
 
 
 class BertPredictionHeadTransform(nn.Module):
-    """Dense, activation, LayerNorm, before the decoder."""
+    """Dense layer, activation and LayerNorm before the decoder."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -273,14 +272,14 @@ class BertPredictionHeadTransform(nn.Module):
 
 
 class BertLMPredictionHead(nn.Module):
-    """Scores every vocabulary entry; the decoder's weight is the word embedding's."""
+    """Scores for every vocabulary entry; the decoder shares the word embeddings' weight."""
 
     def __init__(self, config: BertConfig, word_embeddings: nn.Embedding) -> None:
         super().__init__()
         self.transform = BertPredictionHeadTransform(config)
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
         self.decoder.weight = word_embeddings.weight
-        self.bias = self.decoder.bias  # transformers knows it by both names
+        self.bias = self.decoder.bias  # transformers uses both names
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.decoder(self.transform(hidden))
@@ -296,12 +295,12 @@ class BertPreTrainingHeads(nn.Module):
 
 
 class BertOutput(NamedTuple):
-    """What a forward pass gives.
+    """Output of `BertForPreTraining`.
 
     Attributes:
-        last_hidden_state: the encoder's output. (B, L, H)
+        last_hidden_state: output of the last layer. (B, L, H)
         pooler_output: one vector for each example. (B, H)
-        prediction_logits: scores of the vocabulary at the predicted positions. (P, V)
+        prediction_logits: scores of all vocabulary entries at the predicted positions. (P, V)
         seq_relationship_logits: scores of "B follows A" and "B is random". (B, 2)
         hidden_states: as in `BertModelOutput`.
         attentions: as in `BertModelOutput`.
@@ -315,8 +314,8 @@ class BertOutput(NamedTuple):
     attentions: tuple[Tensor, ...] | None = None
 
 
-class BertForPreTraining(FolderModule):
-    """BERT with both pretraining heads; `bertpt.model.initialization` gives it starting values."""
+class BertForPreTraining(nn.Module):
+    """BERT with both pretraining heads; initialise it with `bertpt.model.initialization`."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -334,15 +333,15 @@ class BertForPreTraining(FolderModule):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> BertOutput:
-        """Runs the encoder on all tokens, and the MLM head at the predicted positions only.
+        """Encode all tokens, and run the MLM head at the predicted positions.
 
         Args:
-            input_ids: padded at the end with anything. (B, L)
+            input_ids: padded at the end with any id. (B, L)
             token_type_ids: 0 or 1; `None` means 0 everywhere. (B, L)
-            lengths: tokens in each example; `None` means that nothing is padding. (B,)
-            masked_positions: indices into the flattened (B * L); `None` means all of them. (P,)
-            output_hidden_states: give the hidden states of every layer as well.
-            output_attentions: give the attentions of every layer as well.
+            lengths: tokens in each example; `None` means no padding. (B,)
+            masked_positions: indices into the flattened (B * L); `None` means every one. (P,)
+            output_hidden_states: also return the hidden states of every layer.
+            output_attentions: also return the attentions of every layer.
         """
         encoded = self.bert(
             input_ids,

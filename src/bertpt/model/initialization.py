@@ -1,87 +1,79 @@
-"""Starting values of the weights: as published, or mimetic."""
+"""Initial weights of a model: published or mimetic."""
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from bertpt.model.bert import BertForPreTraining, BertLayer
 from bertpt.model.sharded import assign
-
-if TYPE_CHECKING:
-    from bertpt.model.bert import BertForPreTraining, BertLayer
 
 POSITION_STD = 0.04
 
 
-def initialize(model: "BertForPreTraining", init: str, generator: torch.Generator) -> None:
-    """Gives every parameter its starting value, in place.
+def initialize(model: BertForPreTraining, init: str, generator: torch.Generator) -> None:
+    """Initialise every parameter in place.
 
     Args:
-        model: on any device; the values are drawn on the CPU, so they do not depend on it.
-        init: "published" (`make_published`) or "mimetic" (that, then `make_mimetic`).
-        generator: decides the draws.
+        model: on any device; values are drawn on the CPU, so they do not depend on the device.
+        init: "published" (`init_published`) or "mimetic" (also `init_mimetic`).
+        generator: source of all random values.
     """
-    make_published(model.named_parameters(), model.config.initializer_range, generator)
+    init_published(model.named_parameters(), model.config.initializer_range, generator)
     if init == "mimetic":
-        make_mimetic(model, generator)
+        init_mimetic(model, generator)
 
 
 @torch.no_grad()
-def make_published(
+def init_published(
     parameters: Iterable[tuple[str, nn.Parameter]], std: float, generator: torch.Generator
 ) -> None:
-    """Starts named parameters as google-research/bert does, in place.
+    """Initialise named parameters as google-research/bert does, in place.
 
-    Matrices come from a normal distribution cut off at two standard deviations; biases are 0,
-    LayerNorm's weights 1.
+    Matrices come from a normal distribution truncated at two standard deviations; biases are 0,
+    LayerNorm weights 1.
     """
     for name, parameter in parameters:
         if parameter.ndim >= 2:
-            drawn = torch.empty(parameter.shape)
-            nn.init.trunc_normal_(drawn, std=std, a=-2 * std, b=2 * std, generator=generator)
-            assign(parameter, drawn)
+            value = torch.empty(parameter.shape)
+            nn.init.trunc_normal_(value, std=std, a=-2 * std, b=2 * std, generator=generator)
+            assign(parameter, value)
         else:
             parameter.fill_(1.0 if name.endswith("LayerNorm.weight") else 0.0)
 
 
 @torch.no_grad()
-def make_mimetic(model: "BertForPreTraining", generator: torch.Generator) -> None:
-    """Lets attention start where training would take it, in place.
+def init_mimetic(model: BertForPreTraining, generator: torch.Generator) -> None:
+    """Initialise attention to resemble that of a trained model, in place.
 
-    After Trockman and Kolter, "Mimetic Initialization of Self-Attention Layers" (2023): the
-    query-key products start near a multiple of the identity, so a head attends to what is like
-    itself, and the output-value products near a negative multiple. Positions start as the
-    sinusoids of Vaswani et al. (2017), so heads can tell distances at once.
+    After Trockman and Kolter, "Mimetic Initialization of Self-Attention Layers" (2023): query-key
+    products start near a multiple of the identity, so a head attends to similar tokens, and
+    output-value products near a negative multiple. Positions start as the sinusoids of Vaswani et
+    al. (2017), so heads can measure distances from the first step.
     """
     positions = model.bert.embeddings.position_embeddings.weight
     assign(positions, sinusoids(*positions.shape, std=POSITION_STD))
+    size, num_heads = model.config.hidden_size, model.config.num_attention_heads
     for module in model.bert.encoder.layer:
-        layer = cast("BertLayer", module)
-        attention = layer.attention.self
-        head_size = model.config.hidden_size // model.config.num_attention_heads
-        # (W_q^T W_k of a head) is the best approximation of rank D to 0.7 Z + 0.7 I
-        heads = [
-            _halves(0.7, 0.7, model.config.hidden_size, head_size, generator)
-            for _ in range(model.config.num_attention_heads)
-        ]
-        assign(attention.query.weight, torch.cat([left.T for left, _ in heads]))
-        assign(attention.key.weight, torch.cat([right for _, right in heads]))
+        attention = cast("BertLayer", module).attention
+        # W_q^T W_k of each head is the best rank-D approximation of 0.7 Z + 0.7 I
+        heads = [_factors(0.7, 0.7, size, size // num_heads, generator) for _ in range(num_heads)]
+        assign(attention.self.query.weight, torch.cat([left.T for left, _ in heads]))
+        assign(attention.self.key.weight, torch.cat([right for _, right in heads]))
         # W_o W_v = 0.4 Z - 0.4 I
-        left, right = _halves(
-            0.4, -0.4, model.config.hidden_size, model.config.hidden_size, generator
-        )
-        assign(layer.attention.output.dense.weight, left)
-        assign(attention.value.weight, right)
+        left, right = _factors(0.4, -0.4, size, size, generator)
+        assign(attention.output.dense.weight, left)
+        assign(attention.self.value.weight, right)
 
 
-def _halves(
+def _factors(
     noise: float, diagonal: float, size: int, rank: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Matrices (H, rank) and (rank, H) whose product is near noise * Z + diagonal * I.
+    """Factor noise * Z + diagonal * I into matrices (H, rank) and (rank, H).
 
-    Z has entries N(0, 1 / H). The product is exact where rank is H, else the best there is.
+    Z has entries N(0, 1 / H). The product is exact if rank is H, else the best approximation.
     """
     z = torch.randn(size, size, generator=generator, dtype=torch.float64) / math.sqrt(size)
     u, s, vh = torch.linalg.svd(noise * z + diagonal * torch.eye(size, dtype=torch.float64))
@@ -90,7 +82,7 @@ def _halves(
 
 
 def sinusoids(num_positions: int, size: int, *, std: float) -> Tensor:
-    """The position encoding of Vaswani et al. (2017), section 3.5, scaled to a standard deviation.
+    """Return the position encoding of Vaswani et al. (2017), section 3.5, with a given std.
 
     Sines in the even columns, cosines in the odd ones. (num_positions, size)
     """

@@ -1,4 +1,4 @@
-"""The two pretraining losses."""
+"""The two pretraining losses: masked language model and next sentence."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from bertpt.model.bert import BertOutput
 
 
 class LossSums(NamedTuple):
-    """Summed losses and counts of a batch, from which a mean over any larger set can be made.
+    """Summed losses and counts of a batch; sums of several batches can be added.
 
     Attributes:
         mlm: sum of -ln p(true id) over the predicted positions. ()
@@ -29,16 +29,16 @@ class LossSums(NamedTuple):
 def loss_sums(
     output: BertOutput, masked_lm_labels: Tensor, next_sentence_labels: Tensor
 ) -> LossSums:
-    """Sums both losses over a batch, in float32.
+    """Sum both losses over a batch, in float32.
 
-    The pretraining loss of Devlin et al. (2019) is mlm / num_targets + nsp / num_pairs, the
-    counts being those of the whole optimizer step: means of micro-batch means would weigh the
-    targets of a micro-batch with few of them too much.
+    The pretraining loss of Devlin et al. (2019) is mlm / num_targets + nsp / num_pairs with the
+    counts of the full optimizer step. A mean of micro-batch means would give more weight to the
+    targets of micro-batches that have few.
 
     Args:
         output: of the model.
         masked_lm_labels: true ids at the predicted positions. (P,)
-        next_sentence_labels: 0, 1, or -100 for an example that is no pair. (B,)
+        next_sentence_labels: 0, 1, or -100 for a single segment. (B,)
     """
     return LossSums(
         mlm=F.cross_entropy(output.prediction_logits.float(), masked_lm_labels, reduction="sum"),
@@ -51,9 +51,8 @@ def loss_sums(
 
 
 def pretraining_loss(sums: LossSums, *, num_targets: int, num_pairs: int) -> Tensor:
-    """The share of a micro-batch in the loss of an optimizer step with these counts."""
-    # Without targets the sum is 0, and a loss with a gradient all the same; the NSP head of a
-    # model that sees no pairs is left alone.
+    """Return a micro-batch's part of the loss of a step that has these counts in total."""
+    # Without targets the sum is 0 but still has a gradient. Without pairs the NSP head gets none.
     mlm = sums.mlm / max(1, num_targets)
     nsp = sums.nsp / num_pairs if num_pairs else torch.zeros_like(sums.mlm)
     return mlm + nsp

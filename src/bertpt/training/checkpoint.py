@@ -20,8 +20,8 @@ from bertpt import files
 from bertpt.config import BertConfig
 from bertpt.errors import InputError
 from bertpt.model.bert import BertForPreTraining
+from bertpt.model.hf_files import load_tensors, save_tensors
 from bertpt.model.pretrained import load_into, write_folder
-from bertpt.model.tensors import load_tensors, save_tensors
 from bertpt.tokenizer.tokenizer import Tokenizer
 from bertpt.training.optimizer import load_optimizer_state
 

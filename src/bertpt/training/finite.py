@@ -6,7 +6,7 @@ from typing import Any
 
 from bertpt.errors import BertptError
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.sharded import own_part
+from bertpt.model.sharded import local_part
 from bertpt.training.distributed import Ranks
 
 START_AGAIN = (
@@ -63,7 +63,7 @@ def require_finite_weights(model: BertForPreTraining, *, step: int, ranks: Ranks
         BertptError: a weight is not finite.
     """
     parameters = model.named_parameters()
-    bad = next((name for name, p in parameters if not own_part(p).isfinite().all()), None)
+    bad = next((name for name, p in parameters if not local_part(p).isfinite().all()), None)
     if ranks.any(bad is not None):
         raise BertptError(
             f"step {step}: {bad or 'a weight'} is no longer finite, so nothing was saved; try a "

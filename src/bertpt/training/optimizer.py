@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bertpt.config import PretrainConfig
-from bertpt.model.sharded import is_sharded, sharded_like, whole
+from bertpt.model.sharded import full_tensor, is_sharded, shard_like
 
 
 def make_optimizers(
@@ -141,7 +141,7 @@ class Muon(torch.optim.Muon):
                 updates[batch].append((parameter, update))
             for members in updates.values():
                 orthogonal = newton_schulz(
-                    torch.stack([whole(update) for _, update in members]).to(self.precision),
+                    torch.stack([full_tensor(update) for _, update in members]).to(self.precision),
                     coefficients=group["ns_coefficients"],
                     steps=group["ns_steps"],
                     eps=group["eps"],
@@ -150,7 +150,7 @@ class Muon(torch.optim.Muon):
                 learning_rate = group["lr"] * math.sqrt(max(1, rows / columns))
                 for (parameter, _), update in zip(members, orthogonal, strict=True):
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                    parameter.add_(sharded_like(update, parameter), alpha=-learning_rate)
+                    parameter.add_(shard_like(update, parameter), alpha=-learning_rate)
 
 
 def newton_schulz(
@@ -187,7 +187,7 @@ def optimizer_state(
     """
     names = {parameter: name for name, parameter in model.named_parameters()}
     return {
-        f"{names[cast('nn.Parameter', parameter)]}/{key}": whole(value)
+        f"{names[cast('nn.Parameter', parameter)]}/{key}": full_tensor(value)
         .detach()
         .to(device, copy=True)
         .contiguous()
@@ -210,5 +210,5 @@ def load_optimizer_state(
         state = value.to(parameter.device, copy=True)
         # State of the parameter's size is sharded as the parameter is.
         owner[parameter].state[parameter][key] = (
-            sharded_like(state, parameter) if state.shape == parameter.shape else state
+            shard_like(state, parameter) if state.shape == parameter.shape else state
         )

@@ -84,9 +84,9 @@ def initialize_weights(
         initialize(model, config.init, generator)
         return
     folder = find_model(Path(config.init_from))
-    account = load_into(model, folder, generator, extend_positions=config.extend_positions)
-    if str(account):
-        progress.log(f"{folder}: {account}")
+    report = load_into(model, folder, generator, extend_positions=config.extend_positions)
+    if str(report):
+        progress.log(f"{folder}: {report}")
     old, new = read_config(folder).max_position_embeddings, model.config.max_position_embeddings
     if new > old:
         progress.log(f"{folder}: repeated its {old} position embeddings up to {new}")

@@ -20,7 +20,7 @@ from bertpt.errors import BertptError, InputError
 from bertpt.evaluation.mlm import evaluate
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.hf_files import read_config
-from bertpt.model.sharded import whole
+from bertpt.model.sharded import full_state, full_tensor
 from bertpt.progress import Progress
 from bertpt.rng import torch_seed
 from bertpt.signals import StopRequest
@@ -268,7 +268,7 @@ class Trainer:
             ranks=self.ranks,
         )
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
-        result = dataclasses.replace(result, grad_norm=float(whole(norm)))
+        result = dataclasses.replace(result, grad_norm=float(full_tensor(norm)))
         if result.is_finite:
             self.bad_steps.note_good()
         else:
@@ -365,7 +365,7 @@ class Trainer:
         device = "cpu" if self.run else "meta"  # where copies of the gathered state go
         snapshot = Snapshot(
             state=TrainerState(step, self.budget.elapsed_seconds, self.bad_steps.num),
-            weights=self.model.weights(device=device),
+            weights=full_state(self.model, device=device),
             optimizer=optimizer_state(self.optimizers, self.model, device=device)
             if checkpoint
             else None,

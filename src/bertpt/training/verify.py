@@ -11,6 +11,7 @@ import torch
 from bertpt.config import PretrainConfig
 from bertpt.data.dataset import Dataset
 from bertpt.errors import SettingError
+from bertpt.model.sharded import full_state
 from bertpt.progress import Progress
 from bertpt.training.checkpoint import newest_checkpoint
 from bertpt.training.run_folder import RunFolder, read_metrics, resumed_config
@@ -68,7 +69,7 @@ def verify_resume(
             )
         trainer.start()
         trainer.train(until=num_steps)
-        expected = trainer.model.weights()
+        expected = full_state(trainer.model)
         del trainer  # a GPU may not have room for two
         trainer = Trainer(data, config, progress, run=interrupted)
         trainer.start()
@@ -87,7 +88,7 @@ def verify_resume(
         one["step"]: max(abs((one[name] or 0.0) - (other[name] or 0.0)) for name in LOSSES)
         for one, other in zip(*logged, strict=True)
     }
-    weights = _greatest_difference(expected, trainer.model.weights())
+    weights = _greatest_difference(expected, full_state(trainer.model))
     return {
         "steps": num_steps,
         "saved_after": halfway,

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from bertpt.config import BertConfig
 from bertpt.errors import InputError, OutputError
 from bertpt.model.bert import BertForPreTraining
-from bertpt.model.tensors import load_tensors, save_tensors
+from bertpt.model.hf_files import load_tensors, save_tensors
+from bertpt.model.pretrained import from_pretrained, save_pretrained
 
 CONFIG = BertConfig(
     vocab_size=9,
@@ -46,7 +47,7 @@ def model():
 def content(model):
     """The bytes of a file of ours."""
     with tempfile.TemporaryDirectory() as folder:
-        model.save_folder(folder)
+        save_pretrained(model, folder)
         return (Path(folder) / "model.safetensors").read_bytes()
 
 
@@ -54,7 +55,7 @@ def content(model):
 def altered(model):
     """A folder of ours whose weights a test writes over, again and again."""
     with tempfile.TemporaryDirectory() as folder:
-        model.save_folder(folder)
+        save_pretrained(model, folder)
         yield Path(folder)
 
 
@@ -81,7 +82,7 @@ def with_header(content, header):
 def loaded_or_refused(folder):
     """The model of a folder, or the message that refuses it."""
     try:
-        return BertForPreTraining.from_folder(folder)
+        return from_pretrained(BertForPreTraining, folder)
     except InputError as error:
         return str(error)
 
@@ -105,7 +106,7 @@ def test_the_file_is_the_same_whatever_the_process_and_its_hash_seed(tmp_path):
     script = """
 import sys, torch
 from pathlib import Path
-from bertpt.model.tensors import save_tensors
+from bertpt.model.hf_files import save_tensors
 names = ["b.bias", "a.weight", "é", "c"]
 save_tensors(Path(sys.argv[1]), {name: torch.full((7,), float(len(name))) for name in names})
 """
