@@ -4,6 +4,7 @@ import random
 import signal
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
@@ -17,6 +18,9 @@ WORDS = ("cat", "dog", "bird", "sees", "hears", "the", "a", "old", "red", "hill"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Sums depend on how they are split among threads, and some tests compare bits.
 torch.set_num_threads(1)
+# Other test processes make the time of a single example unpredictable.
+hypothesis.settings.register_profile("bertpt", deadline=None, max_examples=50)
+hypothesis.settings.load_profile("bertpt")
 
 
 @pytest.fixture
