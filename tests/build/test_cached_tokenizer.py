@@ -1,7 +1,8 @@
-"""Ids from remembered chunks against those that the tokenizer gives for each text as a whole."""
+"""Ids from cached chunks against those of the tokenizer for the full text."""
 
 import gzip
 import random
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,6 @@ WORDS = [
     "[",
     "]",
 ]
-LINES_OF_EACH_TEXT = 400
 
 
 def tokenizer_of(*, lowercase=True, strip_accents=True):
@@ -47,7 +47,7 @@ def assert_same(chunks, tokens, texts):
     assert ids.dtype == np.int32
 
 
-# Letters whose case, accents or neighbours matter, spaces of many kinds, what cleaning removes.
+# Letters that depend on case, accents or neighbours; many kinds of space; what cleaning removes.
 CHARACTERS = st.sampled_from(
     "abceE .,;-[]#\u2014\u201d'\t\u00a0\u3000\u2028\u200d\ufeff\u0000\u0007\ufffd"
     "\u03a3\u03c3\u03c2\u0391\u0301\u0308\u0345\u00e9\u0130\u0131\u00df\ufb01"
@@ -62,7 +62,7 @@ TEXTS = st.lists(
 @pytest.mark.parametrize(
     ("lowercase", "strip_accents"), [(True, True), (True, False), (False, False)]
 )
-def test_the_ids_of_any_text_are_those_of_the_tokenizer(lowercase, strip_accents):
+def test_any_text_gets_the_ids_of_the_tokenizer(lowercase, strip_accents):
     tokens = tokenizer_of(lowercase=lowercase, strip_accents=strip_accents)
     chunks = ChunkTokenizer(tokens)
 
@@ -74,14 +74,14 @@ def test_the_ids_of_any_text_are_those_of_the_tokenizer(lowercase, strip_accents
 
 
 @given(st.lists(TEXTS, max_size=6), st.integers(0, 5))
-def test_forgetting_changes_no_id(batches, max_chunks):
+def test_clearing_the_cache_changes_no_id(batches, max_chunks):
     tokens = tokenizer_of()
     chunks = ChunkTokenizer(tokens, max_chunks=max_chunks)
     for texts in batches:
         assert_same(chunks, tokens, texts)
 
 
-def test_no_more_is_remembered_than_a_batch_above_the_limit():
+def test_the_cache_exceeds_its_limit_by_one_batch_at_most():
     tokens = tokenizer_of()
     chunks = ChunkTokenizer(tokens, max_chunks=10)
     for start in range(0, 200, 4):
@@ -108,7 +108,7 @@ def test_each_distinct_chunk_is_tokenized_once(monkeypatch):
     assert sorted(asked) == ["a", "cat", "cats", "the"]
 
 
-def test_a_tokenizer_that_does_not_split_at_spaces_is_asked_for_whole_texts():
+def test_a_tokenizer_that_does_not_split_at_spaces_gets_full_texts():
     tokens = tokenizer_of()
     tokens.backend.pre_tokenizer = tokenizers.pre_tokenizers.Split("c", "isolated")
     assert not tokens.splits_at_spaces
@@ -120,14 +120,22 @@ def test_a_tokenizer_that_does_not_split_at_spaces_is_asked_for_whole_texts():
     assert_same(ChunkTokenizer(added), added, ["the cat sees", "the", "cat"])
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_real_texts_of_every_language_get_the_same_ids(shared, lowercase):
+@pytest.mark.parametrize(
+    ("lowercase", "lines_per_text"),
+    [
+        (True, 30),
+        pytest.param(True, 400, marks=pytest.mark.slow),
+        pytest.param(False, 400, marks=pytest.mark.slow),
+    ],
+)
+def test_real_texts_of_every_language_get_the_same_ids(shared, lowercase, lines_per_text):
     lines = []
     for path in sorted((shared / "corpora").glob("*.txt.gz")):
         with gzip.open(path, "rt", encoding="utf-8") as file:
-            every = file.read().splitlines()
-        lines += random.Random(1).sample(every, min(LINES_OF_EACH_TEXT, len(every)))
-    assert len(lines) > 10 * LINES_OF_EACH_TEXT
-    learned = learn(lines, TokenizerConfig(vocab_size=12_000, lowercase=lowercase))
+            first = [line.rstrip("\n") for line in islice(file, 50 * lines_per_text)]
+        lines += random.Random(1).sample(first, min(lines_per_text, len(first)))
+    assert len(lines) > 10 * lines_per_text
+    vocab_size = max(4000, 30 * lines_per_text)
+    learned = learn(lines, TokenizerConfig(vocab_size=vocab_size, lowercase=lowercase))
     for tokens in (learned, tokenizer.load(shared / "vocab/bert-base-chinese.txt")):
         assert_same(ChunkTokenizer(tokens), tokens, lines)

@@ -1,3 +1,5 @@
+"""Tokenized documents on disk and in memory."""
+
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -45,13 +47,13 @@ def test_sentences_of_a_document_lie_side_by_side(stored):
     assert stored.lengths.tolist() == [2, 1, 3]
 
 
-def test_a_part_counts_only_its_documents(stored):
-    part = stored.select(np.array([2, 0]))
-    assert spelled(part, 1) == [[5, 6], [7]]
-    assert (len(part), part.num_sentences, part.num_tokens) == (2, 5, 9)
+def test_a_selection_counts_only_its_documents(stored):
+    selected = stored.select(np.array([2, 0]))
+    assert spelled(selected, 1) == [[5, 6], [7]]
+    assert (len(selected), selected.num_sentences, selected.num_tokens) == (2, 5, 9)
     assert stored.num_single_sentences == 1
-    assert part.num_single_sentences == 0
-    counts = part.count_tokens(65_536)
+    assert selected.num_single_sentences == 0
+    counts = selected.count_tokens(65_536)
     assert {int(i): int(counts[i]) for i in np.flatnonzero(counts)} == {
         5: 3,
         6: 2,
@@ -62,26 +64,26 @@ def test_a_part_counts_only_its_documents(stored):
 
 
 def resident_megabytes():
-    told = Path("/proc/self/smaps_rollup").read_text()
-    return int(re.search(r"^Rss:\s+(\d+)", told, re.MULTILINE)[1]) / 1024
+    text = Path("/proc/self/smaps_rollup").read_text()
+    return int(re.search(r"^Rss:\s+(\d+)", text, re.MULTILINE)[1]) / 1024
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="Linux tells the memory")
-def test_reading_takes_no_memory_once_it_is_let_go_of(tmp_path):
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux")
+def test_released_memory_is_free_and_can_be_read_again(tmp_path):
     writer = DocumentWriter(tmp_path, np.dtype(np.uint16))
-    ids = np.arange(50_000_000) % 60_000
+    ids = np.tile(np.arange(50_000, dtype=np.uint16), 300)
     writer.add(ids, np.array([len(ids)]), np.array([True]))
     stored = writer.finish().select(np.array([0]))
     before = resident_megabytes()
     total = int(stored.tokens.sum(dtype=np.int64))
     read = resident_megabytes()
     stored.release_memory()
-    assert read - before > 80
-    assert resident_megabytes() - before < 10
-    assert int(stored.tokens.sum(dtype=np.int64)) == total == int(ids.sum())
+    assert read - before > 24  # of the 30 MB
+    assert resident_megabytes() - before < 6
+    assert int(stored.tokens.sum(dtype=np.int64)) == total == int(ids.sum(dtype=np.int64))
 
 
-def test_no_document_at_all_is_no_error(tmp_path):
+def test_there_may_be_no_documents(tmp_path):
     stored = DocumentWriter(tmp_path, np.dtype(np.int32)).finish()
     assert (len(stored), stored.num_tokens, stored.num_sentences) == (0, 0, 0)
 

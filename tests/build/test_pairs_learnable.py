@@ -1,4 +1,4 @@
-"""What a classifier that sees only the lengths of A and B learns about the next-sentence label."""
+"""A classifier that sees only the lengths of A and B does not learn the next-sentence label."""
 
 import gzip
 from itertools import pairwise
@@ -15,7 +15,7 @@ SEQ_LEN = 64
 
 
 def novel(num_tokens, rng):
-    """Text as in a novel, as far as the lengths of chapters and sentences go."""
+    """Text with chapters and sentences as long as in a novel."""
     documents = []
     while num_tokens > 0:
         num_sentences = 1 + int(rng.lognormal(np.log(80), 1))
@@ -32,7 +32,7 @@ def novel(num_tokens, rng):
 def inputs(tmp_path_factory):
     """A file of text, and its vocabulary."""
     folder = tmp_path_factory.mktemp("novel")
-    (folder / "text.txt").write_text(novel(1_350_000, np.random.default_rng(0)))
+    (folder / "text.txt").write_text(novel(675_000, np.random.default_rng(0)))
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in [*special, *WORDS]))
     return folder / "text.txt", folder / "vocab.txt"
@@ -55,9 +55,9 @@ def lengths_and_labels(text, vocabulary, out, **settings):
 
 
 def accuracy_from_lengths(lengths, labels, *, number):
-    """That of a logistic regression on `number` pairs, on as many others.
+    """Train a logistic regression on `number` pairs; return its accuracy on as many others.
 
-    Both labels are as common there, so that to know which is the commoner helps nothing.
+    Both labels are equally frequent there.
     """
     rng = np.random.default_rng(0)
     of_each = [rng.permutation(np.flatnonzero(labels == label))[:number] for label in (0, 1)]
@@ -88,22 +88,23 @@ def logistic_regression(x, y):
     return weights
 
 
-def test_lengths_do_not_give_the_label_away(inputs, tmp_path):
-    settings = {"seq_len": SEQ_LEN, "dupe_factor": 2}
+def test_lengths_do_not_leak_the_label(inputs, tmp_path):
+    settings = {"seq_len": SEQ_LEN, "dupe_factor": 3}
     lengths, labels = lengths_and_labels(*inputs, tmp_path / "data", **settings)
     assert np.mean(labels) == pytest.approx(0.5, abs=0.01)
-    assert accuracy_from_lengths(lengths, labels, number=20_000) < 0.52
+    assert accuracy_from_lengths(lengths, labels, number=16_000) < 0.52
 
 
-def test_googles_lengths_do(inputs, tmp_path):
-    """Which shows that the test above can fail."""
+def test_lengths_of_googles_pairs_leak_the_label(inputs, tmp_path):
+    """This shows that the test above can fail."""
     settings = {"seq_len": SEQ_LEN, "pairing": "google"}
     lengths, labels = lengths_and_labels(*inputs, tmp_path / "data", **settings)
     assert np.mean(labels) > 0.55
-    assert accuracy_from_lengths(lengths, labels, number=8_000) > 0.53
+    assert accuracy_from_lengths(lengths, labels, number=4_000) > 0.53
 
 
-def test_lengths_of_real_novels_do_not_give_the_label_away(shared, tmp_path):
+@pytest.mark.slow
+def test_lengths_of_real_novels_do_not_leak_the_label(shared, tmp_path):
     with gzip.open(shared / "corpora/en.novels.train.txt.gz") as file:
         (tmp_path / "text.txt").write_bytes(file.read())
     inputs = tmp_path / "text.txt", shared / "vocab/bert-base-uncased.txt"

@@ -1,4 +1,4 @@
-"""Worker processes: order, bounds, deaths, and that their number does not show in the files."""
+"""Worker processes: order, limits, deaths; the files do not depend on their number."""
 
 import hashlib
 import math
@@ -35,7 +35,7 @@ def test_a_few_tasks_start_no_process(monkeypatch):
         assert list(pool.map(operator.neg, range(TASKS_ALONE))) == [-n for n in range(TASKS_ALONE)]
 
 
-def test_processes_that_are_started_early_prepare_and_take_the_first_tasks(tmp_path):
+def test_processes_started_early_prepare_and_take_the_first_tasks(tmp_path):
     with Workers(3) as pool:
         pool.start(partial(tempfile.mkdtemp, dir=tmp_path))
         started = time.monotonic()
@@ -86,7 +86,7 @@ def test_a_worker_that_dies_ends_the_work_in_seconds(monkeypatch):
     assert time.monotonic() - started < 30
 
 
-def test_there_is_a_core_to_work_on():
+def test_there_is_at_least_one_core():
     assert 1 <= num_cores() <= os.cpu_count()
 
 
@@ -114,39 +114,52 @@ def corpus(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("pairing_kind", ["balanced", "google"])
-def test_the_files_are_the_same_for_any_number_of_workers(
-    corpus, tmp_path, monkeypatch, pairing_kind
-):
-    """The tasks are made small here, so that every worker gets many of them."""
-    config = BuildConfig(seq_len=32, dupe_factor=2, sentence_per_line=True, pairing=pairing_kind)
+SMALL = {"TASKS_ALONE": 1, "CHARS_PER_TASK": 900, "TOKENS_PER_TASK": 700}
+TINY = {"TASKS_ALONE": 0, "CHARS_PER_TASK": 50, "TOKENS_PER_TASK": 64}
 
-    def build(name, number, **sizes):
-        with monkeypatch.context() as patch:
-            patch.setattr(workers, "TASKS_ALONE", sizes.get("alone", 1))
-            patch.setattr(tokenize, "CHARS_PER_TASK", sizes.get("chars", 900))
-            patch.setattr(make_examples, "TOKENS_PER_TASK", sizes.get("tokens", 700))
-            build_data(
-                [str(corpus)],
-                tmp_path / name,
-                tokenizer_path=None,
-                config=config,
-                tokenizer_config=TokenizerConfig(vocab_size=150),
-                workers=number,
-            )
+
+def resize_tasks(patch, sizes):
+    """Make tasks so small that every worker gets many of them."""
+    patch.setattr(workers, "TASKS_ALONE", sizes["TASKS_ALONE"])
+    patch.setattr(tokenize, "CHARS_PER_TASK", sizes["CHARS_PER_TASK"])
+    patch.setattr(make_examples, "TOKENS_PER_TASK", sizes["TOKENS_PER_TASK"])
+
+
+@pytest.mark.parametrize(
+    ("pairing", "workers_and_sizes"),
+    [
+        ("balanced", (3, TINY)),
+        ("google", (2, SMALL)),
+        pytest.param("balanced", (2, SMALL), marks=pytest.mark.slow),
+        pytest.param("google", (3, TINY), marks=pytest.mark.slow),
+    ],
+)
+def test_the_files_are_the_same_for_any_number_of_workers(
+    corpus, tmp_path, monkeypatch, pairing, workers_and_sizes
+):
+    number, sizes = workers_and_sizes
+    config = BuildConfig(seq_len=32, dupe_factor=2, sentence_per_line=True, pairing=pairing)
+
+    def build(name, number):
+        build_data(
+            [str(corpus)],
+            tmp_path / name,
+            tokenizer_path=None,
+            config=config,
+            tokenizer_config=TokenizerConfig(vocab_size=150),
+            workers=number,
+        )
         return digests(tmp_path / name)
 
-    alone = build("alone", 1, chars=1 << 20, tokens=1 << 18)
-    assert build("two", 2) == alone
-    assert build("three", 3, alone=0, chars=50, tokens=64) == alone
+    alone = build("alone", 1)
+    resize_tasks(monkeypatch, sizes)
+    assert build("several", number) == alone
 
 
 def test_a_part_is_the_same_for_any_number_of_workers(corpus, tmp_path, monkeypatch):
     learned = tmp_path / "tokenizer"
     train_tokenizer([str(corpus)], learned, config=TokenizerConfig(vocab_size=150))
-    monkeypatch.setattr(workers, "TASKS_ALONE", 1)
-    monkeypatch.setattr(tokenize, "CHARS_PER_TASK", 900)
-    monkeypatch.setattr(make_examples, "TOKENS_PER_TASK", 700)
+    resize_tasks(monkeypatch, SMALL)
     for number in (1, 2):
         build_data(
             [str(corpus)],

@@ -1,3 +1,5 @@
+"""Masking: tokens, words and spans."""
+
 import gzip
 from itertools import pairwise
 
@@ -36,6 +38,14 @@ def draw(masks, ids, rng):
     found = masks.apply(ids, np.array([len(ids)]), [masks.random_numbers(len(ids), rng)])
     assert found.num_masked.tolist() == [len(found.positions)]
     return found.positions, found.input_ids
+
+
+def draw_many(masks, ids, number):
+    """The masks of one example, drawn `number` times: a list of (positions, input_ids)."""
+    random_numbers = [masks.random_numbers(len(ids), rng(i)) for i in range(number)]
+    found = masks.apply(np.tile(ids, number), np.full(number, len(ids)), random_numbers)
+    ends = found.num_masked.cumsum()[:-1]
+    return list(zip(np.split(found.positions, ends), np.split(found.input_ids, ends), strict=True))
 
 
 def num_to_predict(masks, ids):
@@ -97,7 +107,7 @@ def test_the_number_to_predict_is_the_share_of_the_example(length, prob, cap, ex
 
 def test_four_fifths_become_mask_a_tenth_random_and_a_tenth_stays():
     ids = example([50] * 60, [60] * 60)
-    drawn = [draw(masking(), ids, generator(0, "test", i)) for i in range(1500)]
+    drawn = draw_many(masking(), ids, 1500)
     seen = np.concatenate([seen for _, seen in drawn])
     true = np.concatenate([ids[positions] for positions, _ in drawn])
     assert len(seen) > 25_000
@@ -109,19 +119,18 @@ def test_four_fifths_become_mask_a_tenth_random_and_a_tenth_stays():
 
 def test_random_tokens_come_evenly_from_all_ordinary_ones():
     ids = example([7] * 60, [7] * 60)
-    drawn = [draw(masking(12), ids, generator(1, "test", i))[1] for i in range(3000)]
-    seen = np.concatenate(drawn)
+    seen = np.concatenate([seen for _, seen in draw_many(masking(12), ids, 3000)])
     others = seen[(seen != MASK) & (seen != 7)]
     counts = np.bincount(others, minlength=12)[[5, 6, 8, 9, 10, 11]]
     assert counts.sum() == len(others)
     assert counts.min() > 0.8 * counts.mean()
 
 
-def test_every_place_is_as_likely_as_another():
+def test_every_position_is_equally_likely():
     ids = example(range(10, 20), range(20, 30))
     counts = np.zeros(len(ids))
-    for i in range(4000):
-        counts[draw(masking(), ids, generator(2, "test", i))[0]] += 1
+    for positions, _ in draw_many(masking(), ids, 4000):
+        counts[positions] += 1
     chosen = counts[~np.isin(ids, [CLS, SEP])]
     assert chosen.min() > 0.85 * chosen.mean()
     assert counts[[0, 11, 22]].sum() == 0
@@ -135,8 +144,7 @@ def test_a_vocabulary_of_one_word_ends():
 
 def test_an_unknown_token_may_be_predicted_but_never_replaces_one():
     ids = example([UNK], [UNK])
-    for i in range(300):
-        positions, seen = draw(masking(8), ids, generator(3, "test", i))
+    for positions, seen in draw_many(masking(8), ids, 300):
         assert ids[positions[0]] == UNK
         assert seen[0] in (MASK, 5, 6, 7, UNK)
 
@@ -144,13 +152,13 @@ def test_an_unknown_token_may_be_predicted_but_never_replaces_one():
 # ------------------------------------------------------------------------------ tokens, one by one
 
 
-def chosen_by_hand(ids, draws, *, vocab_size, prob, cap):
+def chosen_by_hand(ids, random_numbers, *, vocab_size, prob, cap):
     """The masks in plain Python: those drawn first, then what becomes of each."""
-    when, fates, replacements = draws.tolist()
+    ranks, fates, replacements = random_numbers.tolist()
     candidates = [i for i, token in enumerate(ids) if token not in (PAD, CLS, SEP, MASK)]
     wanted = min(max(1, round(len(ids) * prob)), len(candidates), cap or len(candidates))
-    # Only the first 29 bits of a number tell when; of equal ones the first in the text comes first.
-    order = sorted(candidates, key=lambda i: (int(when[i] * 2**29), i))
+    # Only the first 29 bits of a rank count; equal ranks are in the order of the text.
+    order = sorted(candidates, key=lambda i: (int(ranks[i] * 2**29), i))
     positions = sorted(order[:wanted])
     seen = [
         MASK
@@ -168,43 +176,47 @@ def chosen_by_hand(ids, draws, *, vocab_size, prob, cap):
 )
 def test_tokens_are_those_chosen_by_hand(ids, prob, cap, seed):
     masks = masking(prob=prob, cap=cap)
-    draws = masks.random_numbers(len(ids), generator(seed, "test"))
-    found = masks.apply(ids, np.array([len(ids)]), [draws])
+    random_numbers = masks.random_numbers(len(ids), generator(seed, "test"))
+    found = masks.apply(ids, np.array([len(ids)]), [random_numbers])
     assert (found.positions.tolist(), found.input_ids.tolist()) == chosen_by_hand(
-        ids.tolist(), draws, vocab_size=99, prob=prob, cap=cap
+        ids.tolist(), random_numbers, vocab_size=99, prob=prob, cap=cap
     )
 
 
 @pytest.mark.parametrize("unit", UNITS)
 @given(some=st.lists(examples, min_size=1, max_size=6), cap=st.none() | st.integers(1, 9))
-def test_examples_are_masked_together_as_each_is_alone(unit, some, cap):
+def test_a_batch_is_masked_as_each_example_alone(unit, some, cap):
     masks = masking(unit=unit, cap=cap)
-    draws = [masks.random_numbers(len(ids), rng(number)) for number, ids in enumerate(some)]
-    together = masks.apply(np.concatenate(some), np.array([len(ids) for ids in some]), draws)
+    random_numbers = [
+        masks.random_numbers(len(ids), rng(number)) for number, ids in enumerate(some)
+    ]
+    together = masks.apply(
+        np.concatenate(some), np.array([len(ids) for ids in some]), random_numbers
+    )
     alone = [draw(masks, ids, rng(number)) for number, ids in enumerate(some)]
     assert together.num_masked.tolist() == [len(positions) for positions, _ in alone]
     assert together.positions.tolist() == [i for positions, _ in alone for i in positions]
     assert together.input_ids.tolist() == [i for _, seen in alone for i in seen]
 
 
-def test_equal_draws_choose_the_first_tokens():
+def test_equal_random_numbers_choose_the_first_tokens():
     ids = example(range(10, 40), range(40, 60))
-    draws = np.full((3, len(ids)), 0.5)
-    found = masking().apply(ids, np.array([len(ids)]), [draws])
+    random_numbers = np.full((3, len(ids)), 0.5)
+    found = masking().apply(ids, np.array([len(ids)]), [random_numbers])
     assert found.positions.tolist() == list(range(1, 9))  # round(53 x 0.15)
 
 
 def test_the_longest_example_there_can_be_is_masked_to_its_end():
     ids = np.array([CLS, *([9] * 65_533), SEP])
-    draws = np.zeros((3, len(ids)))
-    draws[0] = np.linspace(0.9, 0.1, len(ids))  # the last come first
-    found = masking().apply(ids, np.array([len(ids)]), [draws])
+    random_numbers = np.zeros((3, len(ids)))
+    random_numbers[0] = np.linspace(0.9, 0.1, len(ids))  # the last come first
+    found = masking().apply(ids, np.array([len(ids)]), [random_numbers])
     assert found.positions[-1] == 65_533
     assert found.positions[0] == 65_534 - round(65_535 * 0.15)
 
 
 @given(ids=st.builds(example, *[st.lists(st.integers(5, 59), min_size=1)] * 2), seed=st.integers(0))
-def test_where_every_word_is_one_token_words_are_drawn_as_tokens_are(ids, seed):
+def test_words_of_one_token_are_drawn_as_tokens(ids, seed):
     tokens = draw(masking(), ids, generator(seed, "test"))
     words = draw(masking(unit="word"), ids, generator(seed, "test"))
     assert np.array_equal(tokens, words)
@@ -241,7 +253,7 @@ TEXTS = {
 
 
 def words_of_tokenizers(tokens, text):
-    """Ids, and for each but the first whether `tokenizers` counts it to the word before."""
+    """Ids, and for each but the first whether `tokenizers` joins it to the word before."""
     encoding = tokens.backend.encode(text, add_special_tokens=False)
     return np.array(encoding.ids), np.diff(encoding.word_ids) == 0
 
@@ -254,8 +266,8 @@ def test_words_are_those_of_tokenizers_in_every_script_and_with_any_prefix(langu
     ids, goes_on = words_of_tokenizers(tokens, TEXTS[language])
     masks = Masking.from_config(tokens, BuildConfig(whole_word=True, masked_lm_prob=0.5))
     is_target = np.zeros((200, len(ids)), dtype=bool)
-    for i, row in enumerate(is_target):
-        row[draw(masks, ids, generator(i, "test"))[0]] = True
+    for row, (positions, _) in zip(is_target, draw_many(masks, ids, 200), strict=True):
+        row[positions] = True
     never_apart = (is_target[:, 1:] == is_target[:, :-1]).all(axis=0)
     assert never_apart.tolist() == goes_on.tolist()
 
@@ -284,7 +296,7 @@ def test_words_of_real_texts_are_those_of_tokenizers(shared, vocab, text):
     assert num_going_on > 100
 
 
-def test_a_tokenizer_that_does_not_mark_its_pieces_is_refused_for_words_only():
+def test_a_tokenizer_without_marked_pieces_is_refused_for_words_only():
     tokens = word_piece(["a b"], prefix="")
     for settings in (BuildConfig(whole_word=True), BuildConfig(span=True)):
         with pytest.raises(InputError, match="continuing_subword_prefix is empty"):
@@ -295,15 +307,15 @@ def test_a_tokenizer_that_does_not_mark_its_pieces_is_refused_for_words_only():
     assert len(positions) == 1
 
 
-def targets(masks, ids, *, draws=200):
-    """The different sets of positions in some draws."""
-    return {tuple(draw(masks, ids, rng(i))[0].tolist()) for i in range(draws)}
+def targets(masks, ids, *, number=200):
+    """The different sets of positions in some random_numbers."""
+    return {tuple(positions.tolist()) for positions, _ in draw_many(masks, ids, number)}
 
 
 W, V = (20, 70, 71), (30, 72, 73)  # words of three pieces
 
 
-def test_a_word_longer_than_the_share_is_predicted_whole_where_all_are_as_long():
+def test_if_all_words_are_longer_than_the_share_one_is_predicted():
     vocab = [*SPECIAL_TOKENS, "a", "b", "un", "##aff", "##able"]
     tokens = tokenizer.from_vocab(vocab, lowercase=True, strip_accents=True)
     masks = Masking.from_config(tokens, BuildConfig(whole_word=True))
@@ -327,7 +339,7 @@ def test_the_cap_holds_and_a_word_within_it_comes_before_a_longer_one(unit):
 
 
 @pytest.mark.parametrize("unit", ["word", "span"])
-def test_a_segment_cut_in_front_opens_with_a_word_of_its_own(unit):
+def test_a_segment_cut_at_the_front_begins_with_a_separate_word(unit):
     ids = example([70, 71], [72])
     assert targets(masking(unit=unit, prob=0.4), ids) == {(1, 2), (4,)}
     assert num_to_predict(masking(unit=unit, prob=0.4), ids) == 2
@@ -339,17 +351,17 @@ def test_an_example_with_nothing_to_predict_has_no_targets(unit):
     assert len(positions) == len(seen) == 0
 
 
-def test_a_word_that_does_not_fit_what_is_left_is_passed_over():
+def test_a_word_that_does_not_fit_is_skipped():
     ids = example([20], [30, 70])  # 5 of the 6 tokens are no [MASK]: 2 to predict
     masks = masking(prob=0.4, unit="word")
-    drawn = [tuple(draw(masks, ids, rng(i))[0]) for i in range(2000)]
+    drawn = [tuple(positions) for positions, _ in draw_many(masks, ids, 2000)]
     # The first word comes first in half of the orders, and then one token is left for the second.
     assert set(drawn) == {(1,), (3, 4)}
     assert drawn.count((1,)) == pytest.approx(1000, abs=100)
 
 
 def words_of(ids):
-    """The positions of each word, told one by one."""
+    """The positions of each word, found one by one."""
     words = []
     for i, token in enumerate(ids):
         if token in (PAD, CLS, SEP, MASK):
@@ -367,7 +379,7 @@ def words_of(ids):
     unit=st.sampled_from(["word", "span"]),
     seed=st.integers(0),
 )
-def test_words_are_whole_and_as_many_as_fit(ids, prob, unit, seed):
+def test_words_are_complete_and_as_many_as_fit(ids, prob, unit, seed):
     masks = masking(prob=prob, unit=unit)
     wanted = num_to_predict(masks, ids)
     chosen = set(draw(masks, ids, generator(seed, "test"))[0].tolist())
@@ -385,7 +397,7 @@ def test_words_are_whole_and_as_many_as_fit(ids, prob, unit, seed):
 @given(
     ids=examples, cap=st.integers(1, 9), unit=st.sampled_from(["word", "span"]), seed=st.integers(0)
 )
-def test_the_cap_splits_a_word_only_where_none_fits_it(ids, cap, unit, seed):
+def test_the_cap_splits_a_word_only_if_none_fits(ids, cap, unit, seed):
     chosen = set(draw(masking(cap=cap, unit=unit), ids, generator(seed, "test"))[0].tolist())
     words = words_of(ids)
     assert 1 <= len(chosen) <= cap
@@ -394,21 +406,21 @@ def test_the_cap_splits_a_word_only_where_none_fits_it(ids, cap, unit, seed):
 
 
 @pytest.mark.parametrize("unit", ["word", "span"])
-def test_every_word_is_as_likely_as_another_to_be_the_first_drawn(unit):
+def test_every_word_is_equally_likely_to_be_the_first_drawn(unit):
     ids = example([20, 70] * 8, [30, 70] * 7)
     counts = np.zeros(len(ids))
-    for i in range(6000):
-        counts[draw(masking(prob=0.07, unit=unit), ids, rng(i))[0]] += 1
+    for positions, _ in draw_many(masking(prob=0.07, unit=unit), ids, 6000):
+        counts[positions] += 1
     firsts = counts[ids < FIRST_PIECE]
     assert firsts.sum() == 6000  # 33 x 0.07 is 2.3: one word each time
     assert firsts[1:9].tolist() == pytest.approx([400] * 8, abs=80)  # 4 standard deviations
     assert firsts[10:17].tolist() == pytest.approx([400] * 7, abs=80)
 
 
-def test_each_piece_of_a_word_is_replaced_or_not_for_itself():
+def test_each_piece_of_a_word_is_replaced_or_kept_separately():
     ids = example([20, 70], [30, 70])
     masks = masking(prob=0.3, unit="word")
-    is_mask = np.array([draw(masks, ids, rng(i))[1] == MASK for i in range(4000)])
+    is_mask = np.array([seen == MASK for _, seen in draw_many(masks, ids, 4000)])
     assert is_mask.shape == (4000, 2)
     assert is_mask.all(axis=1).mean() == pytest.approx(0.8 * 0.8, abs=0.03)
     assert is_mask.any(axis=1).mean() == pytest.approx(1 - 0.2 * 0.2, abs=0.015)
@@ -455,7 +467,7 @@ def test_a_span_ends_where_its_segment_does():
     b = range(30, 50)
     masks = masking(prob=0.12, unit="span")  # three tokens
     ids = example([20], b)
-    drawn = [draw(masks, ids, rng(i))[0].tolist() for i in range(4000)]
+    drawn = [positions.tolist() for positions, _ in draw_many(masks, ids, 4000)]
     after_a = [positions for positions in drawn if 1 in positions]
     assert len(after_a) > 150
     # A span over [SEP] would take B's first word in three of four cases. The others get there
@@ -469,8 +481,7 @@ def test_all_of_a_span_is_masked_replaced_or_kept_alike():
     others = np.arange(100, 200)  # so that a replacement is never the token itself
     masks = Masking(never_predicted, others, MASK, 0.15, None, "span", np.zeros(200, dtype=bool))
     fates = []
-    for i in range(1500):
-        positions, seen = draw(masks, ids, rng(i))
+    for positions, seen in draw_many(masks, ids, 1500):
         kinds = np.where(seen == MASK, "mask", np.where(seen >= 100, "random", "kept"))
         true = ids[positions]
         assert (seen[kinds == "kept"] == true[kinds == "kept"]).all()
@@ -486,8 +497,7 @@ def test_a_replaced_span_is_replaced_by_different_tokens():
     ids = example([7] * 60, [7] * 60)
     masks = masking(60, unit="span")
     replaced = []
-    for i in range(100):
-        positions, seen = draw(masks, ids, rng(i))
+    for positions, seen in draw_many(masks, ids, 100):
         for run in runs(positions):
             tokens = seen[np.isin(positions, run)]
             if len(run) > 3 and MASK not in tokens and (tokens != 7).any():
@@ -508,7 +518,6 @@ def test_the_settings_ask_for_spans_of_whole_words():
     assert targets(spans, ids) == targets(both, ids)
     for positions in targets(spans, ids):
         assert all(set(word) <= set(positions) or not set(word) & set(positions) for word in words)
-    for i in range(200):
-        positions, seen = draw(spans, ids, rng(i))
+    for positions, seen in draw_many(spans, ids, 200):
         for run in runs(positions):
             assert len(set(seen[np.isin(positions, run)] == MASK)) == 1
