@@ -16,14 +16,12 @@ WORDS = ("cat", "dog", "bird", "sees", "hears", "the", "a", "old", "red", "hill"
 
 # A shell's background jobs have Ctrl-C ignored, and so would the processes that tests send it to.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# Machines are shared, so the time of one example says nothing.
-hypothesis.settings.register_profile("bertpt", deadline=None)
-hypothesis.settings.load_profile("bertpt")
+# No deadline, since machines are shared and the time of one example says nothing.
+hypothesis.settings.register_profile("fast", deadline=None, max_examples=40)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
+hypothesis.settings.load_profile("fast")
 # Sums depend on how they are split among threads, and some tests compare bits.
 torch.set_num_threads(1)
-# Other test processes make the time of a single example unpredictable.
-hypothesis.settings.register_profile("bertpt", deadline=None, max_examples=50)
-hypothesis.settings.load_profile("bertpt")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ def print_corpus():
     return subprocess.run([sys.executable, SCRIPT], capture_output=True, check=True).stdout.decode()
 
 
+@pytest.mark.slow
 def test_the_sample_corpus_is_prose_in_documents():
     text = print_corpus()
     documents = text.strip().split("\n\n")

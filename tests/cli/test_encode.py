@@ -197,6 +197,7 @@ def test_standard_input_may_stand_among_texts(done, trained):
     assert [one["text"] for one in told] == ["first", "one", "two", "last"]
 
 
+@pytest.mark.slow
 def test_a_closed_standard_input_is_named(trained, tmp_path):
     command = shlex.join([*COMMAND, str(trained), "-", "--out", str(tmp_path / "v.npy"), "--quiet"])
     result = shell(f"{command} <&-")
@@ -213,6 +214,7 @@ def test_bytes_of_a_shell_that_are_no_utf8_are_printed_as_u_fffd(done, trained):
     assert (pair["text"], pair["text_pair"]) == ("the \ufffd dog", "\ufffd")
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_an_endless_input_quietly(trained):
     command = shlex.join([*COMMAND, str(trained), "-", "--batch-size", "1"])
     result = shell(f"yes 'the dog' | {command} | head -n 1; echo ${{PIPESTATUS[1]}}")

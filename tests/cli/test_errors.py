@@ -852,6 +852,7 @@ def test_a_fault_of_our_own_is_not_made_pretty(run, data, tmp_path, monkeypatch)
         run("pretrain", data, "--out", tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_while_saving_is_one_line_and_leaves_no_torso(data, tmp_path):
     """A limit on the size of files stands for the disk."""
     command = [sys.executable, "-m", "bertpt_cli", "pretrain", str(data), "--out", "run"]

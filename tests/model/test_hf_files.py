@@ -102,6 +102,7 @@ def test_the_metadata_says_pt_for_transformers_sake(content):
     assert header_of(content)["__metadata__"]["format"] == "pt"
 
 
+@pytest.mark.slow
 def test_the_file_is_the_same_whatever_the_process_and_its_hash_seed(tmp_path):
     script = """
 import sys, torch

@@ -395,7 +395,9 @@ def test_best_has_the_weights_of_the_lowest_held_out_loss(data, tmp_path):
     )
 
 
-@pytest.mark.parametrize("stop", [3, 6, 9])
+@pytest.mark.parametrize(
+    "stop", [3, *(pytest.param(stop, marks=pytest.mark.slow) for stop in (6, 9))]
+)
 def test_a_resumed_run_has_the_best_of_one_that_was_not_stopped(data, tmp_path, stop):
     settings = {"steps": 12, "learning_rate": 0.3, "muon_learning_rate": 0.3, "save_every": 3}
     config = dataclasses.replace(CONFIG, **settings, schedule="constant", keep_last=0)
@@ -492,7 +494,13 @@ def test_an_interrupted_run_waits_for_the_save_under_way(data, tmp_path, monkeyp
 # --------------------------------------------------------------------------------- a disk is full
 
 
-@pytest.mark.parametrize("kth", range(1, 60, 4))
+@pytest.mark.parametrize(
+    "kth",
+    [
+        pytest.param(kth, marks=() if kth in (1, 17, 41) else pytest.mark.slow)
+        for kth in range(1, 60, 4)
+    ],
+)
 def test_a_disk_that_is_full_at_any_write_leaves_what_was_there(data, out, kth, monkeypatch):
     """A write is noticed as failed when it is flushed, as on file systems that delay it."""
     flushed, fsync = [], os.fsync

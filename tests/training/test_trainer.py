@@ -416,7 +416,13 @@ def test_the_learning_rate_that_is_logged_is_the_one_applied(run, monkeypatch, o
     assert logged == pytest.approx([0.002, 0.004, 0.004, 0.004 * 2 / 3, 0.004 / 3])
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("linear", "wsd") else pytest.mark.slow)
+        for name in SCHEDULES
+    ],
+)
 def test_every_schedule_trains_and_resumes_to_the_same_bits(run, data, stopped_run, name):
     settings = {"steps": 5, "schedule": name, "save_every": 1}
     whole, stopped = run(**settings), stopped_run(4, **settings)

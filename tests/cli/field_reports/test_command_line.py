@@ -53,6 +53,7 @@ def test_data_is_complete_though_nobody_reads_the_report(tmp_path, two, vocabula
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "two.txt"]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_nobody_reads_its_log(build, two, tmp_path):
     """Training was killed because the reader of its log went away. (trailofbits/graphtage#156)"""
     data, out = build(two), tmp_path / "run"
