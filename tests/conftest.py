@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import os
 import random
 import signal
 from pathlib import Path
@@ -20,8 +21,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 hypothesis.settings.register_profile("fast", deadline=None, max_examples=40)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
 hypothesis.settings.load_profile("fast")
-# Sums depend on how they are split among threads, and some tests compare bits.
+# Sums depend on how they are split among threads, and some tests compare bits. Child processes get
+# one thread, too, since pytest-xdist runs several at a time.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture
