@@ -1,7 +1,7 @@
-"""The whole of build-data beside its floor: the tokenizer alone over the same sentences.
+"""Compare build-data with its floor: the tokenizer alone on the same sentences.
 
-The floor is Tokenizer.encode_batch_fast on all cores, the sentences being in memory already. The
-whole is the command: start, reading, splitting, tokenizing, pairing, masking, writing, checksums.
+The floor is Tokenizer.encode_batch_fast on all cores, with the sentences in memory. build-data is
+the full command: start, read, split, tokenize, pair, mask, write, checksums.
 
 python benchmarks/build_data.py TEXT TOKENIZER
 """
@@ -34,18 +34,18 @@ def main() -> None:
         while batch := list(islice(rest, SENTENCES_AT_ONCE)):
             backend.encode_batch_fast(batch, add_special_tokens=False)
 
-    def whole() -> None:
+    def build_data() -> None:
         with tempfile.TemporaryDirectory() as folder:
             options = ["--tokenizer", tokenizer_path, "--out", f"{folder}/data", "--quiet"]
             command = [sys.executable, "-m", "bertpt_cli", "build-data", text, *options]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
-    found = medians({"floor": floor, "build-data": whole}, repeats=5)
+    found = medians({"floor": floor, "build-data": build_data}, repeats=5)
     for name, seconds in found.items():
         print(f"{name:>10}  {seconds:6.2f} s  {megabytes / seconds:5.2f} MB/s")
     print(f"build-data has {found['floor'] / found['build-data']:.2f} times the floor's throughput")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
-    print(f"its largest process took {peak} MB at most")
+    print(f"peak memory of its largest process: {peak} MB")
 
 
 if __name__ == "__main__":

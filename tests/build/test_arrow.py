@@ -1,4 +1,4 @@
-"""Arrays to Arrow and back: the same as by pyarrow's own ways, without what those import."""
+"""Arrays to Arrow and back: the same as by pyarrow, without importing pandas."""
 
 import subprocess
 import sys

@@ -21,7 +21,7 @@ CLS, SEP = 2, 3
 
 @pytest.fixture
 def make(tmp_path):
-    """Builds a data folder from text with the toy vocabulary."""
+    """Build a DATA folder from text with the toy vocabulary."""
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCAB))
 
     def make(text, name="data", *, learn=None, overwrite=False, **settings):
@@ -60,7 +60,7 @@ def digest(folder):
 # -------------------------------------------------------------------------------- the examples
 
 
-def test_an_example_is_cls_a_sep_b_sep_of_whole_sentences(make):
+def test_an_example_is_cls_a_sep_b_sep_of_complete_sentences(make):
     sentences = {line for line in TWO.split("\n") if line}
     for example in rows(make(TWO, dupe_factor=20)):
         ids, b_start = example.input_ids, example.b_start
@@ -72,7 +72,7 @@ def test_an_example_is_cls_a_sep_b_sep_of_whole_sentences(make):
             assert {f"{s.strip()} ." for s in spell(segment).split(".") if s} <= sentences
 
 
-def test_a_pair_labelled_next_follows_and_one_labelled_random_is_of_another_document(make):
+def test_b_follows_a_or_comes_from_another_document_as_labelled(make):
     documents = TWO.replace("\n\n", "|").replace("\n", " ").split("|")
     labels = Counter()
     for example in rows(make(TWO, dupe_factor=100)):
@@ -102,7 +102,7 @@ def test_two_files_are_two_documents(tmp_path, make):
             assert pair in ("[CLS] a b [SEP] c d [SEP]", "[CLS] e f [SEP] g h [SEP]")
 
 
-def test_no_example_is_longer_than_asked_and_both_segments_have_tokens(make):
+def test_no_example_is_longer_than_seq_len_or_has_an_empty_segment(make):
     text = f"{'a ' * 100}.\nb c .\n\nd e .\n{'f ' * 100}.\n\ng h .\na b .\n"
     lengths = []
     for example in rows(make(text, seq_len=16, dupe_factor=50)):
@@ -111,7 +111,7 @@ def test_no_example_is_longer_than_asked_and_both_segments_have_tokens(make):
     assert max(lengths) == 16
 
 
-def test_masks_are_never_on_cls_or_sep_and_the_true_id_stays_in_input_ids(make):
+def test_masks_are_never_on_cls_or_sep_and_input_ids_are_uncorrupted(make):
     data = make(TWO, dupe_factor=300)
     seen = Counter()
     for example in rows(data):
@@ -185,7 +185,7 @@ def test_no_sentence_of_a_held_out_document_is_trained_on(make):
 # --------------------------------------------------------------------------------- the folder
 
 
-def test_the_folder_is_as_designed_and_datasets_opens_it(make):
+def test_datasets_opens_the_folder(make):
     data = make(TWO * 4)
     names = sorted(path.name for path in data.paths[0].iterdir())
     assert names == ["manifest.json", "token_counts.npy", "tokenizer", "train", "valid"]
@@ -200,7 +200,7 @@ def test_the_folder_is_as_designed_and_datasets_opens_it(make):
         assert opened[0]["input_ids"] == data.examples(split)[0].input_ids.tolist()
 
 
-def test_the_manifest_counts_what_is_there(make):
+def test_the_counts_of_the_manifest_are_those_of_the_examples(make):
     data = make("\n".join([TWO] * 10), dupe_factor=2)
     manifest = data.manifest
     assert sum(manifest["documents"].values()) == 20
@@ -269,7 +269,7 @@ def test_nul_characters_are_deleted_and_counted(make):
     assert data.manifest["nul_lines"] == 2
 
 
-def test_documents_of_one_sentence_are_told_and_give_random_pairs_only(make):
+def test_documents_of_one_sentence_give_a_warning_and_random_pairs_only(make):
     data = make("a b .\n\nc d .\n\ne f .\n")
     assert data.manifest["label_counts"]["train"] == {"is_next": 0, "random": 3}
     assert any(w.startswith("3 of 3 documents have one") for w in data.manifest["warnings"])
@@ -298,7 +298,7 @@ def test_a_failed_rebuild_leaves_the_old_data_untouched(make):
     assert digest(make(TWO, overwrite=True).paths[0]) == before
 
 
-def test_a_folder_that_was_changed_is_refused(make):
+def test_a_changed_folder_is_refused(make):
     data = make(TWO)
     vocab = data.paths[0] / "tokenizer/tokenizer.json"
     vocab.write_text(vocab.read_text().replace('"a": 5', '"a": 6').replace('"b": 6', '"b": 5'))
@@ -334,7 +334,7 @@ def test_googles_sample_text_gives_sound_examples(shared, tmp_path):
 
 
 def in_documents(num_documents):
-    """Documents that differ from each other."""
+    """Distinct documents."""
     letters = "abcdefgh"
     return [
         "\n".join(f"{letters[i % 8]} {letters[j]} {letters[i // 8]} ." for j in range(6))
@@ -343,31 +343,31 @@ def in_documents(num_documents):
 
 
 def without_settings(data):
-    """What was built, the settings apart."""
+    """The manifest without settings, and the digests."""
     kept = {name: data.manifest[name] for name in data.manifest.keys() - {"settings", "inputs"}}
     return kept, digest(data.paths[0])
 
 
 @pytest.mark.parametrize("objective", ["nsp", "sop", "mlm"])
-def test_the_only_part_is_the_whole(make, objective):
+def test_part_1_of_1_is_the_full_corpus(make, objective):
     text = "\n\n".join(in_documents(20))
     settings = {"objective": objective, "dupe_factor": 2, "seq_len": 24}
-    whole = make(text, "whole", **settings)
+    full = make(text, "full", **settings)
     part = make(text, "part", shard="1/1", **settings)
-    assert without_settings(part) == without_settings(whole)
-    assert (whole.settings.shard, part.settings.shard) == (None, "1/1")
+    assert without_settings(part) == without_settings(full)
+    assert (full.settings.shard, part.settings.shard) == (None, "1/1")
 
 
-def test_the_tokens_of_the_parts_are_those_of_the_whole(make):
+def test_the_parts_have_all_tokens_of_the_corpus(make):
     text = "\n\n".join(in_documents(23))
-    whole = make(text, "whole", valid_fraction=0)
+    full = make(text, "full", valid_fraction=0)
     parts = [make(text, f"part-{i}", valid_fraction=0, shard=f"{i}/3") for i in (1, 2, 3)]
     assert [part.manifest["documents"]["train"] for part in parts] == [8, 8, 7]
     counts = sum(part.token_counts for part in parts)
-    assert counts.tolist() == whole.token_counts.tolist()
+    assert counts.tolist() == full.token_counts.tolist()
 
 
-def test_parts_of_equal_text_have_pairs_of_their_own(make):
+def test_parts_of_equal_text_have_different_pairs(make):
     text = "\n\n".join(document for document in in_documents(20) for _ in range(2))
     parts = [make(text, f"part-{i}", shard=f"{i}/2", valid_fraction=0) for i in (1, 2)]
     assert parts[0].token_counts.tolist() == parts[1].token_counts.tolist()
@@ -375,7 +375,7 @@ def test_parts_of_equal_text_have_pairs_of_their_own(make):
     assert pairs[0] != pairs[1]
 
 
-def test_a_part_without_documents_says_how_to_mend_it(make):
+def test_a_part_with_too_few_documents_is_refused(make):
     with pytest.raises(InputError, match=r"no document in part 3/3; make fewer parts$"):
         make(TWO, shard="3/3")
     with pytest.raises(InputError, match=r"only one document in part 2/2, .*make fewer parts, "):

@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 def instances(texts, *, vocab=VOCAB, scratch=None, **settings):
-    """The examples of documents given as lists of sentences, which are lists of tokens."""
+    """Make examples of documents, given as lists of sentences, which are lists of tokens."""
     vocabulary = tokenizer.from_vocab(vocab, lowercase=False, strip_accents=False)
     documents = stored(texts, vocab)
     scratch = scratch or Path(tempfile.gettempdir())
@@ -50,7 +50,7 @@ def stored(texts, vocab):
 
 
 def row(example):
-    """An example in plain lists, as Google has it: what the model sees, and the labels."""
+    """An example in plain lists, as Google writes it: what the model sees, and the labels."""
     ids = example.input_ids.tolist()
     positions = example.masked_positions.tolist()
     seen = list(ids)
@@ -79,7 +79,7 @@ RECORDED = {
 
 
 @pytest.mark.parametrize(("dupe_factor", "whole_word"), RECORDED)
-def test_the_rows_are_those_that_googles_script_made(shared, tmp_path, dupe_factor, whole_word):
+def test_the_examples_are_those_of_googles_script(shared, tmp_path, dupe_factor, whole_word):
     path = str(shared / "corpora" / "google_sample_text.txt")
     vocabulary = tokenizer.load(shared / "vocab" / "bert-base-uncased.txt")
     texts = Corpus([path], sentence_per_line=True)
@@ -116,7 +116,7 @@ def published(
     whole_word,
     seed,
 ):
-    """What google-research/bert does, as it does it: strings, lists, one token at a time."""
+    """The algorithm of google-research/bert: strings, lists, one token at a time."""
     rng = random.Random(seed)
     texts = list(texts)
     rng.shuffle(texts)
@@ -241,7 +241,7 @@ def test_every_example_keeps_the_rules(texts, settings):
 
 
 def numbered(*documents):
-    """Documents given by the lengths of their sentences, every token another; and the entries."""
+    """Documents of distinct tokens, given by the lengths of their sentences; the vocabulary."""
     numbers = iter(range(10**9))
     texts = [[[f"w{next(numbers)}" for _ in range(n)] for n in lengths] for lengths in documents]
     words = [token for text in texts for sentence in text for token in sentence]
@@ -274,7 +274,7 @@ def test_the_label_says_whether_b_follows_a(corpus, seed):
 
 @limits(max_examples=25)
 @given(corpus=numbered_corpora, dupe_factor=st.integers(1, 3), seed=st.integers(0))
-def test_every_pass_uses_every_sentence_where_nothing_is_cut(corpus, dupe_factor, seed):
+def test_every_pass_uses_every_sentence_if_nothing_is_truncated(corpus, dupe_factor, seed):
     texts, vocab = corpus
     # So long that no pair of a document of 9 x 30 tokens and another is ever cut.
     found = instances(texts, vocab=vocab, seq_len=1000, dupe_factor=dupe_factor, seed=seed)
@@ -315,7 +315,7 @@ def test_an_example_whose_words_are_all_too_long_has_nothing_to_predict():
     assert len(example.masked_positions) == len(example.masked_input_ids) == 0
 
 
-def test_a_lone_document_is_its_own_random_one():
+def test_a_single_document_is_paired_with_itself():
     texts, vocab = numbered([6] * 40)
     found = instances(texts, vocab=vocab)
     assert {e.next_sentence_label for e in found} == {IS_NEXT, RANDOM}
@@ -345,7 +345,7 @@ def test_every_document_is_reported_once_a_pass():
 # ---------------------------------------------------------------------------------- the disk
 
 
-def test_ids_beyond_sixteen_bits_survive_the_disk():
+def test_ids_beyond_sixteen_bits_are_stored():
     texts, vocab = numbered([3, 3], [3, 3])
     vocab += [f"x{i}" for i in range(70_000)] + ["last"]
     texts[0][0] = ["last"] * 3
@@ -353,7 +353,7 @@ def test_ids_beyond_sixteen_bits_survive_the_disk():
     assert max(e.input_ids.max() for e in found) == len(vocab) - 1
 
 
-def test_the_scratch_folder_is_empty_in_the_end_and_when_left_early(tmp_path):
+def test_the_scratch_folder_is_empty_afterwards(tmp_path):
     texts, vocab = numbered([20] * 30, [20] * 30)
     assert len(instances(texts, vocab=vocab, scratch=tmp_path)) > 10
     assert list(tmp_path.iterdir()) == []

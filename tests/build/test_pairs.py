@@ -15,7 +15,7 @@ from bertpt.rng import generator
 
 
 def corpus(*documents):
-    """Documents given by the lengths of their sentences; every token in them is another number."""
+    """Documents given by the lengths of their sentences; all tokens are distinct."""
     numbers = iter(range(5, 10**9))
     return StoredDocuments.from_lists(
         [[[next(numbers) for _ in range(n)] for n in lengths] for lengths in documents]
@@ -23,7 +23,7 @@ def corpus(*documents):
 
 
 def pairs(documents, index=0, *, max_num_tokens=20, short_seq_prob=0.1, seed=0):
-    """Pairs of a document cut to fit: the ids of A, those of B, and the label."""
+    """Truncated pairs of a document: the ids of A and of B, and the label."""
     maker = PairMaker(documents, max_num_tokens=max_num_tokens, short_seq_prob=short_seq_prob)
     rng = generator(seed, "test", index)
     return [
@@ -72,7 +72,7 @@ def test_every_pair_keeps_the_rules(documents, max_num_tokens, short, seed):
 
 
 @given(documents=corpora, seed=st.integers(0))
-def test_no_sentence_is_left_unused_where_nothing_is_cut(documents, seed):
+def test_every_sentence_is_used_if_nothing_is_truncated(documents, seed):
     used = set()
     for a, b, label in pairs(documents, max_num_tokens=10_000, seed=seed):
         used |= set(a.tolist()) | (set(b.tolist()) if label == IS_NEXT else set())
@@ -99,7 +99,7 @@ def test_sentences_are_taken_until_they_fill_the_example():
         pytest.fail("no pass without a random pair in 50")
 
 
-def test_the_labels_are_even_wherever_documents_have_two_sentences():
+def test_labels_are_balanced_if_documents_have_two_sentences():
     documents = corpus([7, 9], [3, 4, 5], [30, 2], [6] * 40, [1, 1], [15] * 7)
     labels = Counter(
         label
@@ -124,14 +124,14 @@ def test_the_true_continuation_in_a_copy_of_the_document_is_never_called_random(
             assert follows == (label == IS_NEXT)
 
 
-def test_copies_of_one_sentence_give_no_pair_that_is_wrongly_labelled():
+def test_copies_of_one_sentence_give_no_wrong_label():
     same = StoredDocuments.from_lists([[[5, 6]] * 3] * 2)
     labels = {label for seed in range(50) for _, _, label in pairs(same, seed=seed)}
     assert labels == {IS_NEXT}
 
 
 def test_a_random_segment_is_about_as_long_as_a_true_one():
-    """Otherwise the length alone would give the label away."""
+    """Otherwise the length would leak the label."""
     rng = np.random.default_rng(0)
     documents = corpus(*(rng.integers(3, 40, size=rng.integers(2, 30)) for _ in range(60)))
     lengths = {IS_NEXT: [], RANDOM: []}
@@ -164,7 +164,7 @@ LENGTHS = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=6), min_size
 
 
 def documents_of(lengths):
-    """Documents whose tokens are all different, so that every piece can be found again."""
+    """Documents with distinct tokens."""
     token, documents = 5, []
     for sentences in lengths:
         documents.append([])
@@ -180,7 +180,7 @@ def tokens_of(documents, number):
 
 
 def all_pairs(kind, documents, *, max_num_tokens, short_seq_prob, seed=0):
-    """For each document, its own tokens and its pairs, cut to fit: A, B and the label."""
+    """For each document, its tokens and its truncated pairs: A, B and the label."""
     maker = kind(documents, max_num_tokens=max_num_tokens, short_seq_prob=short_seq_prob)
     made = []
     for number in range(len(documents)):
@@ -200,7 +200,7 @@ def all_pairs(kind, documents, *, max_num_tokens, short_seq_prob, seed=0):
 
 
 @given(LENGTHS, st.integers(2, 30), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 9))
-def test_a_pair_of_order_is_consecutive_or_swapped(lengths, max_num_tokens, short, seed):
+def test_an_order_pair_is_consecutive_or_swapped(lengths, max_num_tokens, short, seed):
     documents = documents_of(lengths)
     made = all_pairs(
         OrderMaker, documents, max_num_tokens=max_num_tokens, short_seq_prob=short, seed=seed
@@ -217,7 +217,7 @@ def test_a_pair_of_order_is_consecutive_or_swapped(lengths, max_num_tokens, shor
 
 
 @given(LENGTHS, st.integers(0, 9))
-def test_pairs_of_order_use_every_token_where_there_is_room(lengths, seed):
+def test_order_pairs_use_every_token_if_they_fit(lengths, seed):
     documents = documents_of(lengths)
     made = all_pairs(OrderMaker, documents, max_num_tokens=99, short_seq_prob=0.0, seed=seed)
     for own, pairs in made:
@@ -233,8 +233,8 @@ def test_half_of_the_pairs_are_swapped():
     assert labels[RANDOM] / labels.total() == pytest.approx(0.5, abs=0.03)
 
 
-def test_the_lengths_of_a_pair_of_order_are_the_same_swapped_or_not():
-    """Of two segments as long as each other, the odd token is cut from B, whichever B is."""
+def test_swapping_does_not_change_the_lengths_of_an_order_pair():
+    """Of two equally long segments, B loses the odd token."""
     documents = documents_of([[7] * 2] * 400)
     made = all_pairs(OrderMaker, documents, max_num_tokens=13, short_seq_prob=0.0)
     lengths = {(label, len(a), len(b)) for _, pairs in made for a, b, label in pairs}

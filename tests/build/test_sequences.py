@@ -23,7 +23,7 @@ documents_of_lengths = st.lists(
 
 
 def truncated(num_a, num_b, max_num_tokens, seed=0):
-    """A and B of numbers from 0 and from 1000 on, cut."""
+    """Truncate A, which starts at 0, and B, which starts at 1000."""
     pair = Pair(0, num_a, 1000, 1000 + num_b, RANDOM)
     cut = truncate_pair(pair, max_num_tokens, generator(seed, "test"))
     assert cut.next_sentence_label == RANDOM
@@ -43,7 +43,7 @@ def test_equal_segments_lose_tokens_in_turn_b_first():
 
 
 @given(n=st.integers(1, 300), m=st.integers(1, 300), limit=st.integers(2, 620), seed=st.integers(0))
-def test_truncation_leaves_the_lengths_of_googles_loop(n, m, limit, seed):
+def test_truncation_gives_the_lengths_of_googles_loop(n, m, limit, seed):
     left = [n, m]
     while sum(left) > limit:
         left[0 if left[0] > left[1] else 1] -= 1
@@ -53,7 +53,7 @@ def test_truncation_leaves_the_lengths_of_googles_loop(n, m, limit, seed):
     assert 1000 <= b.start < b.stop <= 1000 + m
 
 
-def test_front_and_back_are_cut_alike():
+def test_front_and_back_are_cut_equally():
     starts = [truncated(40, 4, 24, seed)[0].start for seed in range(500)]
     assert np.mean(starts) == pytest.approx(10, abs=0.4)  # half of the 20 tokens cut
 
@@ -90,7 +90,7 @@ def test_cls_and_sep_are_added():
 
 
 @given(documents=documents_of_lengths, max_num_tokens=st.integers(2, 40), seed=st.integers(0))
-def test_truncated_sentences_are_those_that_lack_tokens(documents, max_num_tokens, seed):
+def test_truncated_sentences_are_those_that_lost_tokens(documents, max_num_tokens, seed):
     maker = PairMaker(documents, max_num_tokens=max_num_tokens, short_seq_prob=0.3)
     rng = generator(seed, "test")
     untruncated = list(maker.pairs(0, rng))

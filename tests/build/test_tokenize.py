@@ -1,4 +1,4 @@
-"""What is counted of the text while it is tokenized."""
+"""Counts of the text made while tokenizing it."""
 
 import random
 
@@ -17,12 +17,12 @@ UINT16, INT32 = np.dtype(np.uint16), np.dtype(np.int32)
 
 
 @pytest.fixture
-def told(tmp_path):
-    """What is told of documents, tokenized with the toy vocabulary."""
+def text_counts(tmp_path):
+    """Tokenize documents with the toy vocabulary; return the counts."""
     tokenizer = from_vocab(VOCAB, lowercase=True, strip_accents=True)
     tokenizer.save(tmp_path / "tokenizer")
 
-    def told(documents, number=1, dtype=UINT16):
+    def text_counts(documents, number=1, dtype=UINT16):
         with Workers(number) as pool:
             return tokenize(
                 documents,
@@ -33,26 +33,26 @@ def told(tmp_path):
                 progress=Progress(quiet=True),
             )[1]
 
-    return told
+    return text_counts
 
 
 @pytest.fixture
-def count(told):
-    """The counts among it."""
+def count(text_counts):
+    """The same without the fingerprint."""
 
     def count(*arguments, **named):
-        counts = told(*arguments, **named)
+        counts = text_counts(*arguments, **named)
         assert len(counts.pop("text_sha256")) == 64
         return counts
 
     return count
 
 
-def test_the_fingerprint_is_that_of_the_documents_and_of_nothing_else(told, monkeypatch):
+def test_the_fingerprint_depends_on_the_documents_only(text_counts, monkeypatch):
     documents = [["a b .", "c d"], ["e f g"], ["a b ."]]
-    expected = told(documents)["text_sha256"]
+    expected = text_counts(documents)["text_sha256"]
     monkeypatch.setattr(stage, "CHARS_PER_TASK", 1)
-    assert told([*documents, ["\u00ad"]])["text_sha256"] == expected
+    assert text_counts([*documents, ["\u00ad"]])["text_sha256"] == expected
     others = (
         [["a b ."], ["c d"], ["e f g"], ["a b ."]],
         [["c d", "a b ."], ["e f g"], ["a b ."]],
@@ -61,7 +61,7 @@ def test_the_fingerprint_is_that_of_the_documents_and_of_nothing_else(told, monk
         [["a b .", "c d"], ["e f g"], ["a b . ."]],
         [],
     )
-    found = {told(other)["text_sha256"] for other in others}
+    found = {text_counts(other)["text_sha256"] for other in others}
     assert len(found | {expected}) == len(others) + 1
 
 
@@ -76,13 +76,13 @@ def test_the_counts_are_those_of_a_count_by_hand(count):
 
 
 @pytest.mark.parametrize(
-    ("documents", "sentences", "whole"),
+    ("documents", "num_sentences", "num_documents"),
     [
         ([["a b"], ["c d"]], 0, 0),
         ([["a b", "a b", "a b"]], 2, 0),
         ([["a b"], ["b a"]], 0, 0),
         ([["a"], ["a a"], ["a a a"]], 0, 0),
-        # The same tokens, parted otherwise.
+        # The same tokens, split differently.
         ([["a b", "c"], ["a", "b c"]], 0, 0),
         # The same sentences, in another order or number.
         ([["a", "b"], ["b", "a"]], 2, 0),
@@ -91,13 +91,16 @@ def test_the_counts_are_those_of_a_count_by_hand(count):
         ([["A b."], ["a  b ."]], 1, 1),
         # Both are [UNK].
         ([["x"], ["y"]], 1, 1),
-        # Nothing is left of U+00AD, a soft hyphen.
+        # Cleaning removes U+00AD, a soft hyphen.
         ([["a", "\u00ad"], ["\u00ad"], ["a"], ["\u00ad"]], 1, 1),
     ],
 )
-def test_a_duplicate_has_the_ids_of_an_earlier_one(count, documents, sentences, whole):
+def test_a_duplicate_has_the_ids_of_an_earlier_one(count, documents, num_sentences, num_documents):
     counts = count(documents)
-    assert (counts["duplicate_sentences"], counts["duplicate_documents"]) == (sentences, whole)
+    assert (counts["duplicate_sentences"], counts["duplicate_documents"]) == (
+        num_sentences,
+        num_documents,
+    )
 
 
 def test_no_text_has_no_duplicates(count):
@@ -106,7 +109,7 @@ def test_no_text_has_no_duplicates(count):
 
 @pytest.fixture(scope="module")
 def documents():
-    """Short sentences of few words, so that many repeat, and some documents that do, too."""
+    """Short sentences of few words, so many sentences and some documents repeat."""
     rng = random.Random(3)
     drawn = [
         [" ".join(rng.choices("abcdefgh", k=rng.randint(1, 4))) for _ in range(rng.randint(1, 6))]
@@ -116,7 +119,7 @@ def documents():
 
 
 @pytest.mark.parametrize(("number", "chars"), [(1, 1), (1, 100), (1, 1 << 20), (2, 40), (3, 700)])
-def test_the_counts_do_not_depend_on_who_counts(count, documents, monkeypatch, number, chars):
+def test_the_counts_do_not_depend_on_workers_or_tasks(count, documents, monkeypatch, number, chars):
     monkeypatch.setattr(workers, "TASKS_ALONE", 0)
     monkeypatch.setattr(stage, "CHARS_PER_TASK", chars)
     sentences = [sentence for document in documents for sentence in document]

@@ -92,35 +92,23 @@ def _derived_counts(
     - capped_examples: those with fewer targets because of `max_predictions_per_seq`, by split.
     - length_histogram: see `length_histogram`.
     """
-    num_examples = counts["examples"]
+    labels = counts["label_counts"]
+    majority = {split: max(of_split.values()) for split, of_split in labels.items()}
+    num_pairs = {split: sum(of_split.values()) for split, of_split in labels.items()}
+    num_slots = {split: number * config.seq_len for split, number in counts["examples"].items()}
+    totals = {what: sum(counts[what].values()) for what in ("documents", "sentences", "tokens")}
     return {
-        "characters_per_token": share(counts["characters"], sum(counts["tokens"].values())),
+        "characters_per_token": share(counts["characters"], totals["tokens"]),
         "unknown_share": share(counts["unknown_tokens"], counts["tokens"]["train"]),
         "continuing_share": continuing_share,
-        **{
-            f"duplicate_{what}_share": share(
-                counts[f"duplicate_{what}"], sum(counts[what].values())
-            )
-            for what in ("sentences", "documents")
-        },
-        "truncated_share": {
-            split: share(truncated, counts["paired_sentences"][split])
-            for split, truncated in counts["truncated_sentences"].items()
-        },
-        "majority_baseline": {
-            split: share(max(labels.values()), sum(labels.values()))
-            for split, labels in counts["label_counts"].items()
-        },
-        "masked_tokens_per_sequence": {
-            split: share(masked, num_examples[split])
-            for split, masked in counts["masked_tokens"].items()
-        },
-        "slots_filled": {
-            split: share(filled, num_examples[split] * config.seq_len)
-            for split, filled in counts["example_tokens"].items()
-        },
+        "duplicate_sentences_share": share(counts["duplicate_sentences"], totals["sentences"]),
+        "duplicate_documents_share": share(counts["duplicate_documents"], totals["documents"]),
+        "truncated_share": _shares(counts["truncated_sentences"], counts["paired_sentences"]),
+        "majority_baseline": _shares(majority, num_pairs),
+        "masked_tokens_per_sequence": _shares(counts["masked_tokens"], counts["examples"]),
+        "slots_filled": _shares(counts["example_tokens"], num_slots),
         "capped_examples": {
-            split: _num_capped(of_split, config) for split, of_split in lengths.items()
+            name: _num_capped(of_split, config) for name, of_split in lengths.items()
         },
         "length_histogram": length_histogram(lengths),
     }
@@ -129,6 +117,10 @@ def _derived_counts(
 def share(part: int, total: int) -> float | None:
     """Return part / total, or `None` if the total is 0."""
     return part / total if total else None
+
+
+def _shares(parts: dict[str, int], totals: dict[str, int]) -> dict[str, float | None]:
+    return {split: share(part, totals[split]) for split, part in parts.items()}
 
 
 def _continuing_share(token_counts: np.ndarray, vocabulary: Tokenizer) -> float | None:
