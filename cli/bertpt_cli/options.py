@@ -21,11 +21,11 @@ else:
 
 
 def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command one option for each field of its parameters that are `Settings`.
+    """Give a command one option for each field of its `Settings` parameters.
 
-    The command gets the dataclasses made from the options' values; names, defaults, help and
-    ranges stand in bertpt.config and nowhere else. With a --resume it gets None: there, what is
-    `given` is to be judged beside the settings of the run, not beside the defaults.
+    The command receives the dataclasses made from the options' values. Names, defaults, help and
+    ranges are in bertpt.config only. With --resume it receives None, since what is `given` is then
+    compared with the settings of the run, not with the defaults.
     """
     hints = get_type_hints(command, include_extras=True)
     plain: list[inspect.Parameter] = []
@@ -84,7 +84,7 @@ def _option(field: "dataclasses.Field[Any]", kind: Any) -> Any:
 
 
 def _number_parser(number: type, words: str) -> Callable[[Any], Any]:
-    """Reads a number, and names a value that is none; the dataclass checks the range."""
+    """Parse a number, or name the value that is not one; the dataclass checks the range."""
 
     def parse(value: Any) -> Any:
         try:
@@ -96,7 +96,7 @@ def _number_parser(number: type, words: str) -> Callable[[Any], Any]:
 
 
 def given(context: typer.Context, kind: type[Settings]) -> dict[str, Any]:
-    """The settings of a kind that the command line or a --config file gave a value."""
+    """Return the settings that the command line or a --config file gave."""
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     sources = {name: context.get_parameter_source(name) for name in names}
     return {
@@ -107,7 +107,7 @@ def given(context: typer.Context, kind: type[Settings]) -> dict[str, Any]:
 
 
 def _read_config(context: typer.Context, path: Path | None) -> Path | None:
-    """Lets a TOML file fill in the defaults of the command's options."""
+    """Let a TOML file set the defaults of the command's options."""
     if path is None:
         return None
     try:
@@ -118,7 +118,7 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
         raise typer.BadParameter(f"{path} is not TOML: {error}") from error
     names = {key.replace("-", "_"): value for key, value in values.items()}
     if len(names) < len(values):
-        raise typer.BadParameter(f"{path} spells an option both with - and with _")
+        raise typer.BadParameter(f"{path} has an option both with - and with _")
     known = {p.name for p in context.command.params if p.param_type_name == "option"} - {
         "config_file"
     }
@@ -132,7 +132,7 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
 
 
 class MissingOption(TyperException):
-    """Typer's words for an option that must be given, where another one decides whether it must."""
+    """An option is missing that only some uses of a command need; worded as in Typer."""
 
     exit_code = 2
 
@@ -154,13 +154,13 @@ DataFolders = Annotated[
     list[Path],
     typer.Argument(
         metavar="DATA",
-        help="Data folder; or several of one vocabulary, such as the parts that build-data's "
-        "--shard makes, read as one.",
+        help="DATA folder, or several with one vocabulary (such as those of build-data --shard), "
+        "which are read as one.",
         show_default=False,
     ),
 ]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace an output of this command that stands there.")
+    bool, typer.Option("--overwrite", help="Replace an existing output of this command.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no log lines.")]
@@ -169,7 +169,7 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="FILE.toml",
-        help="Take options from a TOML file; those given here win.",
+        help="Read options from a TOML file; options given here take precedence.",
         callback=_read_config,
         is_eager=True,
         show_default=False,

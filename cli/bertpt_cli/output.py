@@ -1,4 +1,4 @@
-"""Results on standard output: text for people, or JSON."""
+"""Results on standard output, as text or JSON; errors and progress on standard error."""
 
 import contextlib
 import json
@@ -20,12 +20,12 @@ BAR = 40  # characters of the histogram's longest bar
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """Prints one JSON object on one line."""
+    """Print a JSON object on one line."""
     typer.echo(json.dumps(value, ensure_ascii=False))
 
 
 def print_vectors(described: Mapping[str, Any], vectors: "np.ndarray") -> None:
-    """Prints one JSON object: what is described, and its embedding, or one for each token."""
+    """Print a JSON object: a description, and one embedding or one for each token."""
     name = "embedding" if vectors.ndim == 1 else "embeddings"
     start = json.dumps(described, ensure_ascii=False).removesuffix("}")
     typer.echo(f'{start}, "{name}": {_numbers(vectors)}}}')
@@ -34,7 +34,7 @@ def print_vectors(described: Mapping[str, Any], vectors: "np.ndarray") -> None:
 def _numbers(array: "np.ndarray") -> str:
     if array.ndim > 1:
         return "[" + ", ".join(map(_numbers, array)) + "]"
-    # Nine digits give a float32 back; json would write the seventeen of a float64.
+    # Nine digits are exact for a float32; json would write the seventeen of a float64.
     return "[" + ", ".join([f"{number:.9g}" for number in array.tolist()]) + "]"
 
 
@@ -52,13 +52,13 @@ def show_progress(*, quiet: bool) -> "Progress":
 
 def print_error(message: str) -> None:
     """Print an error as one line on standard error, with parameters as options."""
-    # A closed standard error must not turn a clear failure into another one.
+    # A closed standard error must not raise another error.
     with contextlib.suppress(OSError):
         print(f"error: {' '.join(as_flags(message).split())}", file=sys.stderr)  # noqa: T201
 
 
 def print_table(rows: Iterable[Iterable[object]]) -> None:
-    """Prints rows in aligned columns: the first to the left, the others to the right."""
+    """Print rows in aligned columns: the first to the left, the others to the right."""
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for first, *others in cells:
@@ -68,26 +68,22 @@ def print_table(rows: Iterable[Iterable[object]]) -> None:
 
 
 def percent(share: float | None) -> str:
-    """A share as a percentage, or a dash where there is none."""
+    """Format a fraction as a percentage; `None` as a dash."""
     return "-" if share is None else f"{100 * share:.1f}%"
 
 
 def nats(loss: float | None) -> str:
-    """A loss with three decimals, or a dash where there is none."""
+    """Format a loss with three decimals; `None` as a dash."""
     return "-" if loss is None else f"{loss:.3f}"
 
 
 def decimals(number: float | None, places: int) -> str:
-    """A number with so many decimals, or a dash where there is none."""
+    """Format a number with some decimals; `None` as a dash."""
     return "-" if number is None else f"{number:.{places}f}"
 
 
 def print_data_report(manifest: Mapping[str, Any]) -> None:
-    """Prints a manifest's figures, a column for each split, and a histogram of lengths.
-
-    A manifest of an earlier version lacks some of them; there a dash stands. What a dry run gives
-    is said to be one.
-    """
+    """Print a manifest's figures, a column for each split, and a histogram of lengths."""
     if manifest.get("dry_run"):
         typer.echo(f"dry run on {_sample(manifest)}; nothing was written")
     print_table(_rows_by_split(manifest))
@@ -117,18 +113,18 @@ def _sample(manifest: Mapping[str, Any]) -> str:
 
 
 def _whole(manifest: Mapping[str, Any]) -> str:
-    """What a dry run says about the whole input."""
+    """Format what a dry run estimates for the full input."""
     is_learned = isinstance(manifest["tokenizer"], dict)
-    vocabulary = "; its vocabulary would be learned from all of it" if is_learned else ""
+    vocabulary = "; the vocabulary would be learned from all of it" if is_learned else ""
     estimated = manifest["estimated"]
     if estimated is None:
-        return f"how much the whole would give, only its size could tell{vocabulary}"
+        return f"cannot estimate the total: the input's size is unknown{vocabulary}"
     numbers = {name: f"{count:,}" for name, count in estimated.items()}
     disk, peak = (format_size(estimated[name]) for name in ("disk_bytes", "disk_peak_bytes"))
     return (
-        f"the whole would give about {numbers['documents']} documents, {numbers['tokens']} tokens "
-        f"and {numbers['examples']} examples; about {peak} of disk while it works, {disk} in the "
-        f"end{vocabulary}"
+        f"the full input would give about {numbers['documents']} documents, {numbers['tokens']} "
+        f"tokens and {numbers['examples']} examples; about {peak} of disk while building, {disk} "
+        f"in the end{vocabulary}"
     )
 
 
@@ -171,7 +167,7 @@ def _objective(manifest: Mapping[str, Any]) -> str:
 
 
 def print_histogram(histogram: Mapping[str, list[int]] | None) -> None:
-    """Prints the training examples by length, a line with a bar for each bin."""
+    """Print the training examples by length, a line with a bar for each bin."""
     if histogram is None:
         typer.echo("training examples by length: -")
         return
@@ -181,6 +177,6 @@ def print_histogram(histogram: Mapping[str, list[int]] | None) -> None:
     width, digits = max(map(len, names)), len(f"{max(counts):,}")
     typer.echo("training examples by length:")
     for name, count in zip(names, counts, strict=True):
-        # Rounded up, so that a bin without a mark is an empty one.
+        # Rounded up, so only an empty bin has no mark.
         bar = "#" * -(-count * BAR // max(1, *counts))
         typer.echo(f"  {name.rjust(width)}  {count:{digits},}  {bar}".rstrip())

@@ -36,7 +36,7 @@ def pretrain(
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="Run folder to write; --verify-resume alone does without.",
+            help="RUN folder to write; not needed with --verify-resume.",
             show_default=False,
         ),
     ] = None,
@@ -44,12 +44,9 @@ def pretrain(
         bool,
         typer.Option(
             "--resume",
-            help="Go on from the newest whole checkpoint in RUN, with the settings it was started "
-            "with; "
-            "how long to train, log and save may be changed. Another length counts as if given "
-            "at the start: the share done (step / steps) falls as --steps rises, so the learning "
-            "rate jumps up with linear or cosine; with constant, or with wsd before its decay, it "
-            "does not.",
+            help="Continue from the newest intact checkpoint in RUN, with its settings. How long "
+            "to train, log and save may change; a new length counts as if given at the start, so "
+            "the learning rate may jump.",
         ),
     ] = False,
     verify_resume: Annotated[
@@ -57,9 +54,8 @@ def pretrain(
         typer.Option(
             "--verify-resume",
             metavar="K",
-            help="Write nothing: take the first K steps twice, the second time through a "
-            "checkpoint halfway, and report whether losses and weights agree; the status is 1 "
-            "unless they do bit for bit.",
+            help="Write nothing; run the first K steps twice, the second time through a checkpoint "
+            "halfway, and exit with status 1 unless losses and weights agree bit for bit.",
             show_default=False,
         ),
     ] = None,
@@ -70,13 +66,13 @@ def pretrain(
 ) -> None:
     """Train a BERT on data folders.
 
-    With MLM and NSP, from scratch or, with --init-from, from the weights of another.
+    It learns MLM and NSP, from scratch or, with --init-from, from the weights of another model.
 
-    RUN/model is a Hugging Face model folder: transformers opens it, and so do eval-mlm and
-    fill-mask. RUN/best is another, of the lowest held-out loss. RUN/metrics.jsonl has the losses
-    of every logged step.
+    RUN/model is a Hugging Face model folder, for transformers as for eval-mlm and fill-mask.
+    RUN/best is the model with the lowest held-out loss. RUN/metrics.jsonl has the losses of every
+    logged step.
     """
-    # Read when torch is imported: its warning of a lost connection takes 40 lines.
+    # torch reads this when it is imported; its warning of a lost connection takes 40 lines.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
     with while_importing():

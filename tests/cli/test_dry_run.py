@@ -1,4 +1,4 @@
-"""`build-data --dry-run`: a report on a sample, what the whole would give, and nothing written."""
+"""`build-data --dry-run`: a report on a sample, an estimate of the total, and nothing written."""
 
 import json
 import tempfile
@@ -48,8 +48,8 @@ def test_the_report_says_what_it_is_of_and_what_the_whole_would_give(done, sourc
     assert lines[0].startswith("dry run on the first ")
     assert lines[0].endswith("kB; nothing was written")
     assert lines[1].split() == ["train", "valid"]
-    assert lines[-1].startswith("the whole would give about ")
-    assert lines[-1].endswith("; its vocabulary would be learned from all of it")
+    assert lines[-1].startswith("the full input would give about ")
+    assert lines[-1].endswith("; the vocabulary would be learned from all of it")
 
 
 def test_what_is_estimated_is_about_what_a_build_gives(done, source, tmp_path):
@@ -86,7 +86,7 @@ def test_of_a_pipe_the_beginning_is_told(done, source):
     first, *_, last = result.stdout.splitlines()
     assert first.startswith("dry run on the first ")
     assert " of " not in first
-    assert last.startswith("how much the whole would give, only its size could tell")
+    assert last.startswith("cannot estimate the total: the input's size is unknown")
 
 
 def test_what_is_true_of_the_sample_only_is_no_warning(done, source):

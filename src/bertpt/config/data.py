@@ -87,7 +87,7 @@ class BuildConfig(Settings):
     max_predictions_per_seq: int | None = setting(
         None, "Cap on the tokens to predict in an example (default: none binds).", at_least=1
     )
-    whole_word: bool = setting(default=False, help="Predict all pieces of a word or none of them.")
+    whole_word: bool = setting(default=False, help="Predict all pieces of a word, or none.")
     span: bool = setting(
         default=False,
         help="Predict runs of words, of geometrically distributed length, as in SpanBERT.",

@@ -17,7 +17,9 @@ MODEL_SIZES = {
 }
 
 
-POOLER_HELP = "What NSP sees: the [CLS] vector, or the mean of all (transformers knows cls only)."
+POOLER_HELP = (
+    "What NSP sees: the [CLS] vector, or the mean of all tokens (transformers supports cls only)."
+)
 
 
 @dataclass(frozen=True)

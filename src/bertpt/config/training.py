@@ -82,19 +82,17 @@ class PretrainConfig(Settings):
     )
     init_from: str | None = setting(
         None,
-        "Go on from the weights of this model instead: a run, a checkpoint, or a folder that "
-        "transformers saved from a BERT. It decides the shape; DATA must be built with its "
-        "tokenizer.",
+        "Start from the weights of this model: a run, a checkpoint, or a folder that transformers "
+        "saved from a BERT. Its shape is kept; DATA must be built with its tokenizer.",
         metavar="MODEL",
     )
     extend_positions: bool = setting(
         default=False,
-        help="Where DATA's sequences are longer than the model of `init_from` reads, repeat its "
-        "position embeddings.",
+        help="Repeat the position embeddings of `init_from` if DATA has longer sequences.",
     )
     recipe: str = setting(
         "fast",
-        "Set of defaults: fast (mimetic start, Muon, no dropout) or published (as in the paper).",
+        "Defaults: fast (mimetic start, Muon, no dropout) or published (as in the paper).",
         choices=tuple(RECIPES),
     )
     init: str | None = setting(
@@ -119,28 +117,27 @@ class PretrainConfig(Settings):
     )
     warmup: float | None = setting(
         None,
-        "Warm-up: below 1 a share of the run, from 1 on a number of steps"
+        "Length of the warm-up: a fraction of the run if below 1, otherwise steps"
         + _by_recipe("warmup")
         + ".",
         at_least=0,
     )
     schedule: str = setting(
         "linear",
-        "The learning rate after the warm-up: linear (falls to 0), cosine (half a cosine down to "
-        "0), constant (the peak), wsd (warm-up, stable, decay: the peak, then down to 0 over "
-        "`decay`, by 1 - sqrt), or google (google-research/bert's with its faults: rate 0 in the "
-        "first step, and a drop where the warm-up ends, for it falls from the first step on).",
+        "The learning rate after the warm-up: linear (to 0), cosine (to 0), constant, wsd "
+        "(constant, then to 0 over `decay`, as 1 - sqrt), or google (as google-research/bert "
+        "computes it, with a rate of 0 in the first step).",
         choices=SCHEDULES,
     )
     decay: float | None = setting(
         None,
-        "Decay of `schedule` wsd, at the end: below 1 a share of the run, from 1 on a number of "
-        f"steps (default: {DEFAULT_DECAY:g}).",
+        "Length of the final decay with `schedule` wsd: a fraction of the run if below 1, "
+        f"otherwise steps (default: {DEFAULT_DECAY:g}).",
         at_least=0,
     )
     weight_decay: float | None = setting(
         None,
-        "Decay of matrices and embeddings, never of biases and LayerNorm"
+        "Weight decay of matrices and embeddings; biases and LayerNorm have none"
         + _by_recipe("weight_decay")
         + ".",
         at_least=0,
@@ -151,69 +148,70 @@ class PretrainConfig(Settings):
     max_grad_norm: float = setting(1.0, "Gradients are clipped to this norm.", above=0)
     steps: int | None = setting(
         None,
-        "Stop after this many optimizer steps (for more of them on `resume`, see there).",
+        "Stop after this many optimizer steps.",
         at_least=1,
     )
     epochs: int | None = setting(
         None,
-        f"Stop after this many passes over the data (default: {DEFAULT_EPOCHS}, where neither "
-        "`steps` nor `max_minutes` is given).",
+        f"Stop after this many passes over the data (default: {DEFAULT_EPOCHS}, unless `steps` "
+        "or `max_minutes` is given).",
         at_least=1,
     )
     max_minutes: float | None = setting(
         None,
-        "Train for this many minutes, pauses to evaluate and save included; the schedule runs on "
-        "the clock. The step under way, a last evaluation and a save follow.",
+        "Train for this many minutes, including evaluations and saves; the schedule follows the "
+        "clock. The current step, a last evaluation and a save come on top.",
         above=0,
     )
     batch_size: int = setting(
-        32, "Examples in an optimizer step, over all processes together.", at_least=1
+        32, "Examples in an optimizer step, in all processes together.", at_least=1
     )
     micro_batch_size: int | None = setting(
         None,
-        "Examples in one forward pass of a process; smaller needs less memory and, dropout apart, "
-        "gives the same result (default: all that it has of the batch).",
+        "Examples in one forward pass of a process. Smaller needs less memory and, without "
+        "dropout, gives the same result (default: the process's share of the batch).",
         at_least=1,
     )
     sharding: str = setting(
         "none",
-        "What processes that train together hold: the whole model each (none), or a part of its "
-        "weights, gradients and optimizer state (full), for models that do not fit.",
+        "Split weights, gradients and optimizer state over the processes (full), for models that "
+        "do not fit into one, or give each a full copy (none).",
         choices=("none", "full"),
     )
     distributed_timeout_minutes: float = setting(
-        10.0, "How long processes that train together wait for one another.", above=0
+        10.0, "How long processes that train together wait for each other.", above=0
     )
     masking: str = setting(
         "fresh",
-        "fresh masks each epoch, or the ones stored in DATA.",
+        "Draw fresh masks each epoch, or use those stored in DATA.",
         choices=("fresh", "stored"),
     )
     eval_every: int = setting(
         500, "Evaluate on valid/ every N steps, and at the end (0: at the end only).", at_least=0
     )
     eval_examples: int = setting(
-        1000, "Held-out examples in such an evaluation (0: all of them).", at_least=0
+        1000, "Held-out examples in each of these evaluations (0: all).", at_least=0
     )
     save_every: int = setting(
         1000, "Save a checkpoint every N steps, and at the end (0: at the end only).", at_least=0
     )
     skip_bad_batches: int = setting(
         0,
-        "Steps whose loss or gradient is not finite that may be left out, and logged, before the "
-        "run ends.",
+        "Skip and log up to this many steps whose loss or gradient is not finite; then the run "
+        "ends.",
         at_least=0,
     )
     loader_workers: int = setting(
-        0, "Processes that prepare examples beside training; changes no result.", at_least=0
+        0, "Processes that prepare examples; changes no result.", at_least=0
     )
-    keep_last: int = setting(2, "Checkpoints to keep, the newest by number (0: all).", at_least=0)
+    keep_last: int = setting(2, "Newest checkpoints to keep (0: all).", at_least=0)
     log_every: int = setting(10, "Write to metrics.jsonl every N steps.", at_least=1)
     seed: int = setting(0, "Seed of every random draw.", at_least=0)
     device: str = setting("auto", "Where to compute.", choices=DEVICES)
     precision: str = setting(
         "auto",
-        "Number format of matrix products; auto is bfloat16 where the hardware has it.",
+        "Number format of matrix products and of Muon; auto is bfloat16 where the hardware has it, "
+        "or what the environment variable BERTPT_PRECISION says. Evaluation uses float32.",
         choices=PRECISIONS,
     )
 
