@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def require_same_tokenizer(folder: Path, data: "Dataset") -> None:
-    """Checks that a model and a data folder mean the same by every id.
+    """Check that a model and a data folder have the same tokenizer.
 
     Raises:
         MismatchError: they do not; the message names both fingerprints.
@@ -27,15 +27,15 @@ def require_same_tokenizer(folder: Path, data: "Dataset") -> None:
 
 
 def require_rows(shape: BertConfig, num_ids: int, folder: Path) -> None:
-    """Checks that a model has an embedding for every id of its tokenizer.
+    """Check that a model has an embedding for every id of its tokenizer.
 
     Raises:
-        MismatchError: it has not; the message names both numbers.
+        MismatchError: it does not; the message names both numbers.
     """
     if num_ids > shape.vocab_size:
         raise MismatchError(
             f"{folder}: the tokenizer has {num_ids} entries, the model embeds {shape.vocab_size}; "
-            "put the tokenizer there that the model was trained with"
+            "replace the tokenizer by the one that the model was trained with"
         )
 
 
@@ -45,12 +45,12 @@ def require_sequences(
     *,
     more_positions: str = "pretrain `init_from` and `extend_positions`",
 ) -> None:
-    """Checks that a model can read sequences as long as the data's, and both their segments.
+    """Check that a model can read the data's sequences, in length and segments.
 
     Args:
         shape: of the model.
-        data: what it is to read.
-        more_positions: what would give the model more of them, for the message.
+        data: to read.
+        more_positions: how to give the model more positions, for the message.
 
     Raises:
         MismatchError: it cannot; the message names both numbers.

@@ -1,4 +1,4 @@
-"""Files and folders that are either complete or not there."""
+"""Files and folders that are either complete or absent."""
 
 import contextlib
 import fcntl
@@ -16,27 +16,26 @@ from typing import IO, Any
 
 from bertpt.errors import InputError, OutputError
 
-# What is on its way to NAME, or stepped aside for it.
+# Names of what will become NAME (tmp), or was NAME until its replacement is there (old).
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<kind>tmp|old)-([0-9a-f]{8}|[0-9]+)")
 
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yields a folder beside `path` to fill; it is renamed to `path` when the block ends well.
+    """Yield a temporary folder to fill; it is renamed to `path` when the block succeeds.
 
-    A folder that stood at `path` is replaced whole. When the block raises, whatever was written
-    is removed and `path` is as it was. What a process that was killed left on its way to `path` is
-    removed, too.
+    An existing folder at `path` is replaced. If the block raises, the temporary folder is removed
+    and `path` is unchanged. What a killed process left unfinished for `path` is removed, too.
 
     Raises:
-        OutputError: the place cannot be written to.
+        OutputError: the folder cannot be written.
     """
     given, path = path, path.resolve()  # a link to a folder stays a link
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         clean_up(path.parent, path.name.__eq__, spare_held=True)
-        beside = contextlib.ExitStack()
-        work = beside.enter_context(_beside(path, "tmp"))
+        stack = contextlib.ExitStack()
+        work = stack.enter_context(_temporary_folder(path, "tmp"))
     except (FileExistsError, NotADirectoryError) as error:
         raise OutputError(f"cannot write {given}: {given.parent} is not a folder") from error
     except OSError as error:
@@ -52,17 +51,17 @@ def new_folder(path: Path) -> Iterator[Path]:
             raise OutputError(f"cannot write {given}: {problem(error)}") from error
         raise
     finally:
-        beside.close()
+        stack.close()
 
 
 def problem(error: OSError) -> str:
-    """What is wrong, in the system's words; pyarrow has some of its own around them."""
+    """Return the system's message for an error, without what pyarrow adds to it."""
     return os.strerror(error.errno) if error.errno else str(error)
 
 
 @contextmanager
-def _beside(path: Path, kind: str) -> Iterator[Path]:
-    """A folder with a name of `TEMPORARY` for as long as the block runs."""
+def _temporary_folder(path: Path, kind: str) -> Iterator[Path]:
+    """Yield a locked temporary folder next to `path`, which is removed after the block."""
     folder = path.with_name(f".{path.name}.{kind}-{secrets.token_hex(4)}")
     folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY)
@@ -76,7 +75,7 @@ def _beside(path: Path, kind: str) -> Iterator[Path]:
 
 
 def _may_be_held(path: Path) -> bool:
-    """Whether the process that `_beside` made a folder for may be alive."""
+    """Return whether the process that made a temporary folder may still be alive."""
     if not path.is_dir():
         return True
     try:
@@ -98,7 +97,7 @@ def _flush(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or the entries of a folder, are on the disk."""
     with suppress(FileNotFoundError):  # a link to nowhere
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -112,55 +111,55 @@ def _put(work: Path, path: Path) -> None:
         work.rename(path)
         _sync(path.parent)
         return
-    # A folder cannot be replaced in one step, so the old one steps aside for a moment.
-    with _beside(path, "old") as aside:
+    # A folder cannot be replaced atomically, so the old one is moved away first.
+    with _temporary_folder(path, "old") as aside:
         old = aside / path.name
         path.rename(old)
         try:
             work.rename(path)
             _sync(path.parent)
-        except BaseException:  # a signal, too, must not leave the place empty
+        except BaseException:  # including signals: put the old folder back
             if not path.exists():
                 old.rename(path)
             raise
 
 
 def remove_folder(path: Path) -> None:
-    """Removes a folder; whoever looks for it finds all of it or nothing.
+    """Remove a folder; other processes see all of it or nothing.
 
-    What the system will not remove yet, such as a file on NFS that somebody reads, is left under a
-    temporary name for `clean_up`.
+    Files that the system does not remove yet, such as one on NFS that is being read, are left under
+    a temporary name for `clean_up`.
     """
-    with _beside(path, "tmp") as work:
+    with _temporary_folder(path, "tmp") as work:
         path.rename(work / path.name)
 
 
 def clean_up(
     folder: Path, is_ours: Callable[[str], bool], *, spare_held: bool = False
 ) -> list[Path]:
-    """Removes what a process that was killed left on its way into a folder.
+    """Remove what killed processes left unfinished in a folder.
 
-    What had stepped aside comes back where nothing took its place.
+    A folder that was moved away comes back unless its replacement is there.
 
     Args:
-        folder: where to look, without folders in it.
-        is_ours: whether the file or folder of a name is one that this module was to write.
-        spare_held: leave what a living process may be writing; else nobody may be writing there.
+        folder: to look in, not including its subfolders.
+        is_ours: whether a file or folder of this name may be removed.
+        spare_held: keep what a living process may be writing; otherwise no process may be writing.
 
     Returns:
-        What was removed.
+        The paths that were removed.
     """
     found = []
     for path in sorted(folder.glob(".*")):
         form = TEMPORARY.fullmatch(path.name)
         if form is None or not is_ours(form["name"]) or (spare_held and _may_be_held(path)):
             continue
-        aside, home = path / form["name"], folder / form["name"]
-        if form["kind"] == "old" and aside.exists() and not home.exists():
-            aside.rename(home)
+        old, target = path / form["name"], folder / form["name"]
+        if form["kind"] == "old" and old.exists() and not target.exists():
+            old.rename(target)
             _sync(folder)
         if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)  # somebody may read a file of it on NFS
+            shutil.rmtree(path, ignore_errors=True)  # a file may be in use on NFS
         else:
             path.unlink()
         if not path.exists():
@@ -170,17 +169,17 @@ def clean_up(
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keeps other processes out as long as the block runs, by a lock on the file `path`.
+    """Hold a lock on the file `path` during the block.
 
-    The kernel takes the lock from a process that ends, however it ends, and gives it to no child
-    (fcntl(2)). Where the file system knows no locks, nobody is kept out.
+    The kernel releases the lock when the process ends, however it ends, and children do not inherit
+    it (fcntl(2)). On a file system without locks, this does nothing.
 
     Raises:
         OutputError: another process holds it; the message names that process.
     """
     file = _open_locked(path)
     try:
-        with suppress(OSError):  # for people only
+        with suppress(OSError):  # only for the message
             file.truncate(0)
             file.write(f"{os.getpid()} on {socket.gethostname()}")
             file.flush()
@@ -216,16 +215,16 @@ def _open_locked(path: Path) -> IO[str]:
 
 
 def refuse_existing(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) -> None:
-    """Checks, before any work is done, that an output folder may be written.
+    """Check, before any work is done, that an output folder may be written.
 
     Raises:
-        OutputError: it exists, and `overwrite` is off or it is not one of ours; or it is a place
-            that cannot be renamed into.
+        OutputError: it exists, and `overwrite` is off or another program made it; or it cannot be
+            replaced by renaming.
     """
-    place = path.resolve()
-    # What a killed process put aside comes back first, or it would be replaced unasked later on.
-    clean_up(place.parent, place.name.__eq__, spare_held=True)
-    if path.is_mount() or place == Path.cwd():
+    resolved = path.resolve()
+    # First bring back what a killed process moved away, which may not be replaced unasked either.
+    clean_up(resolved.parent, resolved.name.__eq__, spare_held=True)
+    if path.is_mount() or resolved == Path.cwd():
         raise OutputError(f"{path} cannot be replaced as a whole; give a new folder inside it")
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
@@ -236,18 +235,18 @@ def refuse_existing(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bo
 
 
 def size(folder: Path) -> int:
-    """Bytes in all files of a folder."""
+    """Return the bytes in all files of a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Yields a path beside `path` to write; it is flushed and renamed when the block ends well.
+    """Yield a temporary path to write; it is flushed and renamed when the block succeeds.
 
-    When the block raises, what was written is removed and `path` is as it was.
+    If the block raises, the temporary file is removed and `path` is unchanged.
 
     Raises:
-        OSError: the place cannot be written to; it names `path`.
+        OSError: the file cannot be written; it names `path`.
     """
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
@@ -264,26 +263,26 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a UTF-8 file under a temporary name, flushes it, and renames it."""
+    """Write a UTF-8 file under a temporary name, flush it, and rename it."""
     with new_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: Path, value: object) -> None:
-    """Writes a value as indented JSON, in the order of its keys."""
+    """Write a value as indented JSON, in the order of its keys."""
     write_text(path, json_text(value))
 
 
 def json_text(value: object) -> str:
-    """What `write_json` writes."""
+    """Return what `write_json` writes."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON object.
+    """Read a JSON object.
 
     Raises:
-        InputError: the file is missing, or holds something else.
+        InputError: the file is missing or is not a JSON object.
     """
     try:
         value = json.loads(path.read_bytes())
@@ -299,7 +298,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def sha256(path: Path, *, on_bytes: Callable[[int], object] | None = None) -> str:
-    """SHA-256 of a file, in hexadecimal; `on_bytes` is told how many were read."""
+    """Return a file's SHA-256 in hexadecimal; `on_bytes` is called with the bytes read."""
     with path.open("rb") as handle:
         digest = hashlib.sha256()
         while block := handle.read(1 << 20):

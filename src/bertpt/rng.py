@@ -6,52 +6,52 @@ import numpy as np
 
 
 def generator(seed: int, what: str, *which: int) -> np.random.Generator:
-    """A generator for one draw, such as `generator(seed, "masks", epoch, row)`.
+    """Return the generator of one draw, such as `generator(seed, "masks", epoch, row)`.
 
-    Equal arguments give equal draws whatever was drawn before, in any process. Draw with
-    `random()` only: numpy may change its other methods between versions, and its shuffles too.
+    Equal arguments give equal numbers, in any process and whatever was drawn before. Call only its
+    `random()`: numpy may change the other methods between versions.
     """
     entropy = _entropy(seed, what, which)
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
 
 
 def torch_seed(seed: int, what: str, *which: int) -> int:
-    """A 63-bit seed for torch's generators; equal arguments give equal seeds."""
+    """Return a 63-bit seed for torch's generators; equal arguments give equal seeds."""
     return _entropy(seed, what, which) >> 65
 
 
 def _entropy(seed: int, what: str, which: tuple[int, ...]) -> int:
-    """128 bits from the words; a hash, since numpy takes (1, 0) and (1,) for the same seed."""
+    """Hash the arguments to 128 bits, since numpy seeds alike with (1, 0) and (1,)."""
     name = " ".join([str(int(seed)), what, *(str(int(number)) for number in which)])
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:16], "big")
 
 
 def evenly_spaced(total: int, number: int) -> list[int]:
-    """`number` rows of `total`, evenly spaced; all of them if there are no more."""
+    """Return `number` of the rows 0 to total - 1, evenly spaced; all if there are no more."""
     number = min(number, total)
     return [i * total // number for i in range(number)]
 
 
 def permutation(rng: np.random.Generator, length: int) -> np.ndarray:
-    """The numbers 0 to length - 1 in random order, int64."""
+    """Return the numbers 0 to length - 1 in random order, int64."""
     return np.argsort(rng.random(length), kind="stable")
 
 
 def below(rng: np.random.Generator, limit: int) -> int:
-    """A whole number drawn evenly from 0 to limit - 1."""
+    """Draw an integer uniformly from 0 to limit - 1."""
     return int(rng.random() * limit)
 
 
 class Order:
-    """A random order of the numbers below `length`, any part of which can be had at once.
+    """A random order of the numbers 0 to length - 1, with random access.
 
     The swap-or-not shuffle (Hoang, Morris and Rogaway, "An enciphering scheme based on a card
-    shuffle", CRYPTO 2012): in each round, a place and its partner, which lie symmetric to a random
-    point, are swapped or not. So a billion rows need no list of them.
+    shuffle", CRYPTO 2012): each round swaps, or does not swap, two positions that are symmetric
+    about a random point. So a billion rows need no list.
 
     Args:
-        length: how many numbers; below 2^53.
-        rng: decides the order.
+        length: the number of numbers; below 2^53.
+        rng: determines the order.
     """
 
     NUM_ROUNDS = 90  # as for the 2^40 validators that Ethereum's consensus allows for
@@ -61,9 +61,9 @@ class Order:
         self._points = (rng.random(self.NUM_ROUNDS) * length).astype(np.int64).tolist()
         self._salts = (rng.random(self.NUM_ROUNDS) * (1 << 53)).astype(np.int64).tolist()
 
-    def __getitem__(self, places: np.ndarray) -> np.ndarray:
-        """The numbers at some places of the order, int64."""
-        numbers = places.astype(np.int64)
+    def __getitem__(self, positions: np.ndarray) -> np.ndarray:
+        """Return the numbers at some positions of the order, int64."""
+        numbers = positions.astype(np.int64)
         for point, salt in zip(self._points, self._salts, strict=True):
             partners = point - numbers
             partners += (partners < 0) * self._length
@@ -73,7 +73,7 @@ class Order:
 
 
 def _bit(numbers: np.ndarray) -> np.ndarray:
-    """A bit that looks random for each number: the last one of SplitMix64's output."""
+    """Return a pseudo-random bit for each number: the last one of SplitMix64's output."""
     numbers = (numbers ^ (numbers >> 30)) * 0xBF58476D1CE4E5B9
     numbers = (numbers ^ (numbers >> 27)) * 0x94D049BB133111EB
     bits: np.ndarray = (numbers ^ (numbers >> 31)) & 1 == 1

@@ -24,8 +24,8 @@ class EvalConfig(Settings):
     device: str = setting("auto", "Where to compute.", choices=DEVICES)
     precision: str = setting(
         "float32",
-        "Number format of matrix products; bfloat16 is faster where the hardware has it, and off "
-        "by about 1e-4.",
+        "Number format of matrix products; bfloat16 is faster where the hardware has it, and "
+        "changes losses by about 1e-4.",
         choices=PRECISIONS,
     )
 
@@ -48,8 +48,8 @@ class EncodeConfig(Settings):
     device: str = setting("auto", "Where to compute.", choices=DEVICES)
     precision: str = setting(
         "float32",
-        "Number format of matrix products; bfloat16 is faster where the hardware has it, and "
-        "coarser.",
+        "Number format of matrix products; bfloat16 is faster where the hardware has it, but less "
+        "precise.",
         choices=PRECISIONS,
     )
 
@@ -68,10 +68,10 @@ class FillMaskConfig(Settings):
     top_k: int = setting(5, "Candidates for each mask.", at_least=1)
     joint: bool = setting(
         default=False,
-        help="Fill the masks of a text one after another, the surest first, instead of each on "
-        "its own.",
+        help="Fill the masks of a text one after another, the most certain first, instead of each "
+        "independently.",
     )
     mask_word: str | None = setting(
-        None, "Mask this word for you, wherever it stands in a text.", metavar="WORD"
+        None, "Mask every occurrence of this word in a text.", metavar="WORD"
     )
     device: str = setting("auto", "Where to compute.", choices=DEVICES)
