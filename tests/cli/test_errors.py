@@ -211,7 +211,7 @@ FAULTY_INPUT = {
         "separate documents by blank lines, give more files, or use --objective sop or mlm"
     ),
     "build-data lines.jsonl --text-field body --out out": (
-        "error: lines.jsonl: line 1 has no field 'body', only 'text'; give one by --text-field"
+        "error: lines.jsonl: line 1 has no field 'body', only 'text'; choose one with --text-field"
     ),
     "build-data hf:./missing --out out": "error: hf:./missing: no such folder: ./missing",
     "build-data archive.txt --out out": "error: archive.txt is a zip archive; unpack it first",

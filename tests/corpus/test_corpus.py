@@ -70,26 +70,26 @@ def test_a_byte_order_mark_is_dropped(tmp_path):
 def test_bytes_that_are_no_utf8_are_replaced_and_counted(tmp_path):
     documents, corpus = read(tmp_path, b"a \xed\xa0\xbd b\nc\n", sentence_per_line=True)
     assert documents == [["a \ufffd\ufffd\ufffd b", "c"]]
-    assert corpus.num_replaced_lines == 1
+    assert corpus.counts["replaced_lines"] == 1
 
 
 def test_a_replacement_character_of_the_texts_own_is_not_counted(tmp_path):
     documents, corpus = read(tmp_path, "a \ufffd b\n", sentence_per_line=True)
     assert documents == [["a \ufffd b"]]
-    assert corpus.num_replaced_lines == 0
+    assert corpus.counts["replaced_lines"] == 0
 
 
 def test_nul_characters_are_removed_and_their_lines_counted(tmp_path):
     text = b"a\0b c .\nd e .\n\nf \0 g .\nh a .\n"
     documents, corpus = read(tmp_path, text, sentence_per_line=True)
     assert documents == [["ab c .", "d e ."], ["f  g .", "h a ."]]
-    assert corpus.num_nul_lines == 2
+    assert corpus.counts["nul_lines"] == 2
 
 
 def test_a_line_of_nul_characters_alone_does_not_end_a_document(tmp_path):
     documents, corpus = read(tmp_path, b"a b\n\0\0\nc d\n", sentence_per_line=True)
     assert documents == [["a b", "c d"]]
-    assert corpus.num_nul_lines == 1
+    assert corpus.counts["nul_lines"] == 1
 
 
 @pytest.mark.parametrize("invisible", ["\u200d", "\u200b", "\u00ad"])
@@ -99,13 +99,14 @@ def test_a_line_that_only_cleaning_would_empty_does_not_end_a_document(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("bad", "problem"), [(b"a \xff b", "is not valid UTF-8"), (b"a \0 b", "holds NUL characters")]
+    ("bad", "problem"),
+    [(b"a \xff b", "is not valid UTF-8"), (b"a \0 b", "contains NUL characters")],
 )
 def test_strict_names_the_first_line_that_is_not_clean(tmp_path, bad, problem):
     with pytest.raises(InputError) as error:
         read(tmp_path, b"a b\n\n" + bad + b"\n\xff\0\n", strict=True)
     assert str(error.value) == (
-        f"{tmp_path / 'text.txt'}: line 3 {problem}; mend it, or leave `strict` out"
+        f"{tmp_path / 'text.txt'}: line 3 {problem}; repair it, or leave out `strict`"
     )
 
 
@@ -231,7 +232,7 @@ def test_a_file_that_is_given_twice_is_read_once(tmp_path):
     (tmp_path / "link.txt").symlink_to(tmp_path / "b.txt")
     corpus = Corpus([str(tmp_path / "a.txt"), str(tmp_path), f"{tmp_path}/*.txt"])
     assert list(corpus) == [["a b"], ["c d"]]
-    assert corpus.num_repeated_files == 5
+    assert corpus.counts["repeated_files"] == 5
 
 
 # ------------------------------------------------------------------------------- parts of a corpus
@@ -300,8 +301,7 @@ def test_every_document_and_every_count_is_of_exactly_one_part(tmp_path_factory,
         assert found == [list(Corpus(names[i::num_parts])) for i in range(num_parts)]
     assert sorted(itertools.chain(*found)) == sorted(documents)
     for count in COUNTS:
-        counted = sum(getattr(part, f"num_{count}") for part in parts)
-        assert counted == getattr(whole, f"num_{count}"), count
+        assert sum(part.counts[count] for part in parts) == whole.counts[count], count
     for part in parts:
         assert part.total_bytes in (None, part.num_bytes)
 
@@ -319,7 +319,7 @@ def test_of_as_many_files_as_parts_or_more_every_nth_file_is_taken(tmp_path):
     (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")  # a double, which takes no turn
     parts = [Corpus([str(tmp_path)], shard=f"{i}/2") for i in (1, 2)]
     assert [[text[:1] for (text,) in part] for part in parts] == [[*"aaccee"], [*"bbdd"]]
-    assert [part.num_repeated_files for part in parts] == [1, 0]
+    assert [part.counts["repeated_files"] for part in parts] == [1, 0]
 
 
 def test_the_text_of_other_parts_is_not_split(tmp_path, monkeypatch):
@@ -351,7 +351,7 @@ def test_a_bar_ends_at_the_bytes_of_the_input(tmp_path, shard):
     bar = SimpleNamespace(n=0, close=lambda: None)
     bar.update = lambda more: setattr(bar, "n", bar.n + more)
     corpus = Corpus([str(path)], shard=shard)
-    list(corpus.watched(bar))
+    list(corpus.with_progress(bar))
     assert bar.n == corpus.total_bytes == path.stat().st_size
 
 
@@ -360,7 +360,7 @@ def test_a_text_that_looks_like_json_is_told_by_the_part_that_has_its_first_line
     path.write_bytes(JSON_LINE + b"\n\nb\n")
     parts = [Corpus([str(path)], shard=f"{i}/2") for i in (1, 2)]
     list(map(list, parts))
-    assert [part.num_json_like_files for part in parts] == [1, 0]
+    assert [part.counts["json_like_files"] for part in parts] == [1, 0]
 
 
 def test_a_part_is_the_same_on_every_pass(tmp_path):
@@ -431,7 +431,7 @@ def test_a_document_that_alone_exceeds_the_sample_is_cut_after_a_sentence(tmp_pa
     [[text]] = corpus
     assert ("日本" * 1000).startswith(text)
     assert 30 <= len(text) <= 33
-    assert corpus.num_replaced_lines == 0
+    assert corpus.counts["replaced_lines"] == 0
 
 
 def test_the_beginning_of_a_compressed_file_is_told_in_its_own_bytes(tmp_path):

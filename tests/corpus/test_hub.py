@@ -55,7 +55,7 @@ def test_a_row_is_a_document_and_train_the_default(books):
     corpus = Corpus([f"hf:{books}"], sentence_per_line=True)
     for _ in range(2):
         assert list(corpus) == [["a b", "c d"], ["e f"]]
-        assert corpus.num_empty_rows == 2
+        assert corpus.counts["empty_rows"] == 2
     assert corpus.total_bytes is None
     assert corpus.name == f"hf:{books}"
 
@@ -67,7 +67,7 @@ def test_a_split_and_a_relative_folder_can_be_named(books):
 def test_a_data_set_that_is_given_twice_is_read_once(books):
     corpus = Corpus([f"hf:{books}", "hf:./books:train", "hf:./books/:validation"])
     assert list(corpus) == [["a b", "c d"], ["e f"], ["held out"]]
-    assert corpus.num_repeated_files == 1
+    assert corpus.counts["repeated_files"] == 1
 
 
 def test_parquet_is_read_in_the_order_of_its_rows(tmp_path):
@@ -120,10 +120,10 @@ def test_what_is_missing_is_named_and_so_is_what_is_there(tmp_path):
         "hf:./books:test has no split 'test', only 'train', 'validation'"
     )
     assert refusal("hf:./books", text_field="body") == (
-        "hf:./books has no field 'body', only 'id', 'text'; give one by `text_field`"
+        "hf:./books has no field 'body', only 'id', 'text'; choose one with `text_field`"
     )
     assert refusal("hf:./books", text_field="id") == (
-        "hf:./books: row 1 holds no text in 'id' but 3"
+        "hf:./books: row 1: field 'id' is not text but 3"
     )
     (tmp_path / "empty").mkdir()
     assert refusal("hf:./empty").startswith("hf:./empty cannot be read: ")
@@ -143,7 +143,7 @@ def test_a_damaged_file_of_a_data_set_is_one_line(books):
 def test_strict_names_the_row(books):
     (books / "train.jsonl").write_text('{"text": "a"}\n{"text": "b \\u0000"}\n')
     assert refusal("hf:./books", strict=True) == (
-        "hf:./books: row 2 holds NUL characters; mend it, or leave `strict` out"
+        "hf:./books: row 2 contains NUL characters; repair it, or leave out `strict`"
     )
 
 

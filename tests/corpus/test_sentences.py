@@ -62,7 +62,7 @@ def test_cuts_are_counted_anew_on_each_pass(tmp_path):
     corpus = Corpus([str(tmp_path / "a.txt")])
     for _ in range(2):
         assert [len(s) for document in corpus for s in document] == [MAX_CHARS, 1]
-        assert corpus.num_cut_sentences == 1
+        assert corpus.counts["cut_sentences"] == 1
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def build_folder(
         progress.bar("reading", unit="B", unit_scale=True, total=corpus.total_bytes) as bar,
     ):
         job = _Job(config, corpus, out, work, Path(scratch), pool, progress)
-        vocabulary, text = _prepare_vocabulary(source, corpus.watched(bar), job)
+        vocabulary, text = _prepare_vocabulary(source, corpus.with_progress(bar), job)
         documents, text_counts = _tokenize(text, vocabulary, job)
         token_counts, splits = _write_splits(documents, vocabulary, job)
         counts = collect_counts(corpus, text_counts, token_counts, splits, vocabulary)

@@ -6,7 +6,7 @@ import numpy as np
 
 from bertpt.build.splits import WrittenSplit
 from bertpt.config import BuildConfig, TokenizerConfig
-from bertpt.corpus.corpus import Corpus
+from bertpt.corpus.corpus import COUNTS, Corpus
 from bertpt.errors import InputError
 from bertpt.tokenizer.tokenizer import Tokenizer
 
@@ -43,13 +43,7 @@ def collect_counts(
         "single_sentence_documents": sum(
             split.documents.num_single_sentences for split in splits.values()
         ),
-        "replaced_lines": corpus.num_replaced_lines,
-        "nul_lines": corpus.num_nul_lines,
-        "surrogate_rows": corpus.num_surrogate_rows,
-        "empty_rows": corpus.num_empty_rows,
-        "cut_sentences": corpus.num_cut_sentences,
-        "json_like_files": corpus.num_json_like_files,
-        "repeated_files": corpus.num_repeated_files,
+        **{key: corpus.counts[key] for key in COUNTS},
     }
     lengths = {name: split.lengths for name, split in splits.items()}
     continuing_share = _continuing_share(token_counts, vocabulary)

@@ -1,4 +1,4 @@
-"""Data sets of the Hub, and folders that are laid out like one: `hf:NAME[/CONFIG][:SPLIT]`."""
+"""Read `hf:NAME[/CONFIG][:SPLIT]`: data sets of the Hub, or local folders laid out like one."""
 
 import re
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ PLACE = re.compile(r"(?P<path>[\w.-]+(/[\w.-]+)?)(/(?P<config>[\w.-]+))?")
 
 
 def is_hub(name: str) -> bool:
-    """Whether an INPUT argument names a data set rather than a file."""
+    """Whether an INPUT argument is an `hf:` name."""
     return name.startswith(PREFIX)
 
 
 @dataclass(frozen=True)
 class HubName:
-    """What `hf:` names: a data set of the Hub or a folder, its configuration and its split."""
+    """A parsed `hf:` name. `path` is a data set on the Hub or a local folder."""
 
     path: str
     config: str | None
@@ -29,10 +29,10 @@ class HubName:
 
     @classmethod
     def parse(cls, name: str) -> "HubName":
-        """Takes a name apart; two parts are USER/NAME, so a configuration is the third.
+        """Parse a name. Two parts are USER/NAME, so a configuration is always the third.
 
         Raises:
-            InputError: it has another form, or names a folder that does not exist.
+            InputError: the name has another form, or its folder does not exist.
         """
         form = NAME.fullmatch(name)
         if not form:
@@ -42,28 +42,29 @@ class HubName:
         if folder.is_dir():
             return cls(str(folder.resolve()), None, split)
         if place.startswith((".", "/", "~")):
-            # Only a README.md, a data set's card, can declare configurations.
+            # The last part is a configuration if a data set card can declare it.
             if (folder.parent / "README.md").is_file():
                 return cls(str(folder.parent.resolve()), folder.name, split)
             raise InputError(f"{name}: no such folder: {place}")
         parts = PLACE.fullmatch(place)
         if not parts:
-            raise InputError(f"{name} is not hf:NAME[/CONFIG][:SPLIT], nor is {place} a folder")
+            raise InputError(f"{name} is not hf:NAME[/CONFIG][:SPLIT], and {place} is not a folder")
         return cls(parts["path"], parts["config"], split)
 
 
 def hub_rows(name: str, field: str) -> Iterator[Any]:
-    """What each row of a data set holds in a field, in the order of the rows; downloads as it goes.
+    """Stream the field of each row, in order.
 
     Raises:
-        InputError: there is no such data set, configuration, split or field, or no network.
+        InputError: the data set, configuration, split or field does not exist, or the network
+            fails.
     """
     rows = _load(name)
     fields = rows.features and list(rows.features)
     if fields:
         require_field(name, field, fields)
-        rows = rows.select_columns([field])  # or every picture of a row would be decoded
-    with _told(name):
+        rows = rows.select_columns([field])  # do not decode other columns, such as images
+    with _one_line_errors(name):
         for number, row in enumerate(rows, start=1):
             require_field(f"{name}: row {number}", field, list(row))
             yield row[field]
@@ -73,23 +74,23 @@ def _load(name: str) -> Any:
     import datasets  # noqa: PLC0415  takes a second, and few inputs need it
 
     wanted = HubName.parse(name)
-    showed = datasets.are_progress_bars_disabled() is False
+    showed_bars = datasets.are_progress_bars_disabled() is False
     datasets.disable_progress_bars()
     try:
-        with _told(name):
+        with _one_line_errors(name):
             splits = datasets.load_dataset(wanted.path, wanted.config, streaming=True)
     finally:
-        if showed:
+        if showed_bars:
             datasets.enable_progress_bars()
     if wanted.split not in splits:
-        there = ", ".join(map(repr, splits))
-        raise InputError(f"{name} has no split {wanted.split!r}, only {there}")
+        available = ", ".join(map(repr, splits))
+        raise InputError(f"{name} has no split {wanted.split!r}, only {available}")
     return splits[wanted.split]
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
-    """Makes one line of the many kinds of error that datasets and what it builds on raise."""
+def _one_line_errors(name: str) -> Iterator[None]:
+    """Turn any error of datasets or its dependencies into a one-line InputError."""
     try:
         yield
     except InputError:
@@ -99,9 +100,9 @@ def _told(name: str) -> Iterator[None]:
         raise InputError(f"{name} cannot be read: {problem}") from error
 
 
-def require_field(place: str, field: str, fields: list[str]) -> None:
-    """Refuses rows that lack a field, and names those that they have."""
+def require_field(position: str, field: str, fields: list[str]) -> None:
+    """Refuse rows without a field; the message lists the fields they have."""
     if field not in fields:
         names = ", ".join(map(repr, fields[:20])) + (", ..." if len(fields) > 20 else "")
-        there = f"only {names}; give one by `text_field`" if fields else "nor any other"
-        raise InputError(f"{place} has no field {field!r}, {there}")
+        available = f"only {names}; choose one with `text_field`" if fields else "or any other"
+        raise InputError(f"{position} has no field {field!r}, {available}")

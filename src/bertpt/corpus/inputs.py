@@ -1,4 +1,4 @@
-"""INPUT arguments -> files, and files -> streams of uncompressed bytes."""
+"""Find the files that INPUT arguments name, and open them as uncompressed streams."""
 
 import bz2
 import glob
@@ -23,21 +23,22 @@ from bertpt.errors import InputError, OutputError
 COMPRESSED_ENDINGS = ("", ".gz", ".bz2", ".xz", ".zst")
 ROW_ENDINGS = tuple(f".jsonl{ending}" for ending in COMPRESSED_ENDINGS)
 FOLDER_ENDINGS = (*(f".txt{ending}" for ending in COMPRESSED_ENDINGS), *ROW_ENDINGS, ".parquet")
-# Standard input has no name that could say what is in it.
 STANDARD_INPUT = {"-": "standard input", "jsonl:-": "standard input"}
 
 OPENERS: dict[re.Pattern[bytes], Callable[[Any], Any]] = {
     re.compile(rb"\x1f\x8b"): gzip.open,
-    re.compile(rb"BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)"): bz2.open,  # the second: empty
+    re.compile(
+        rb"BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)"
+    ): bz2.open,  # the latter is an empty file
     re.compile(rb"\xfd7zXZ\x00"): lzma.open,
-    # A file may begin with a frame to be skipped, as those of pzstd do.
+    # The file may start with a skippable frame, as pzstd writes.
     re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"): (
         lambda stream: pa.CompressedInputStream(stream, "zstd")
     ),
 }
-# The magic number, and the first field of the page header or of the footer that follows it.
+# The magic number and the first field of the header after it; "PAR1" may be a word.
 PARQUET = re.compile(rb"PAR1\x15")
-# What looks like text by its name, or is given by hand, and is not.
+# Files that are not text.
 FOREIGN = {
     re.compile(rb"PK\x03\x04"): "a zip archive; unpack it first",
     re.compile(rb"%PDF-"): "a PDF; extract its text first",
@@ -51,10 +52,10 @@ DAMAGED = (EOFError, OSError, lzma.LZMAError, zlib.error, pa.ArrowException)
 
 
 def find_files(inputs: Sequence[str]) -> Iterator[str]:
-    """The files that INPUT arguments stand for, standard input and `hf:` names as they are.
+    """Yield the files that INPUT arguments name; standard input and `hf:` names stay as they are.
 
     Raises:
-        InputError: one of them stands for nothing.
+        InputError: an argument matches no file.
     """
     for name in inputs:
         if not name:
@@ -84,22 +85,22 @@ def _in_folder(name: str) -> Iterator[str]:
         if path.name.endswith(FOLDER_ENDINGS)
         and path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(name).parts)
-        and not (path.parent / "tokenizer_config.json").exists()  # its vocab.txt is no text
+        and not (path.parent / "tokenizer_config.json").exists()  # its vocab.txt is a vocabulary
     ]
     if not found:
-        raise InputError(f"{name} holds no .txt, .jsonl (also .gz, .bz2, .xz, .zst) or .parquet")
+        raise InputError(f"{name} contains no .txt, .jsonl (also .gz, .bz2, .xz, .zst) or .parquet")
     yield from found
 
 
 def identity(file: str) -> object:
-    """The same for two files that would give the same text."""
+    """Return a key that is equal for two names of the same file."""
     if is_hub(file):
         return HubName.parse(file)
     return STANDARD_INPUT.get(file) or str(Path(file).resolve())
 
 
-def spoken(file: str) -> str:
-    """A file, for messages."""
+def display_name(file: str) -> str:
+    """Return the name of a file for messages."""
     return STANDARD_INPUT.get(file, file)
 
 
@@ -108,10 +109,10 @@ def spoken(file: str) -> str:
 
 @contextmanager
 def open_stream(file: str) -> Iterator["Stream"]:
-    """Opens a file for reading, whatever it is compressed with, by its content.
+    """Open a file and uncompress it; its content, not its name, decides how.
 
     Raises:
-        InputError: it is known to be no text.
+        InputError: the content is not text.
     """
     if file in STANDARD_INPUT and sys.stdin is None:
         raise InputError("standard input is closed")
@@ -124,28 +125,28 @@ def open_stream(file: str) -> Iterator["Stream"]:
         start = stream.peek()
         for magic, what in FOREIGN.items():
             if magic.match(start):
-                raise InputError(f"{spoken(file)} is {what}")
+                raise InputError(f"{display_name(file)} is {what}")
         yield stream
 
 
 def is_parquet(stream: "Stream") -> bool:
-    """Whether a stream that nothing was read from yet begins as Parquet does."""
+    """Whether an unread stream starts like Parquet."""
     return PARQUET.match(stream.peek()) is not None
 
 
 @contextmanager
 def open_seekable(file: str, stream: "Stream") -> Iterator[IO[bytes]]:
-    """The Parquet that `open_stream` gave, which is read from its end: a copy if it must be.
+    """Open an unread Parquet stream for random access, making a temporary copy if needed.
 
     Raises:
-        OutputError: there is no place for the copy.
+        OutputError: the copy cannot be written.
     """
     if file not in STANDARD_INPUT and Path(file).is_file():
         with Path(file).open("rb") as handle:
-            if PARQUET.match(handle.read(LONGEST_MAGIC)):  # and is not compressed
+            if PARQUET.match(handle.read(LONGEST_MAGIC)):  # not compressed
                 yield handle
                 return
-    copy = tempfile.TemporaryFile()  # noqa: SIM115  closed below, with an eye on its errors
+    copy = tempfile.TemporaryFile()  # noqa: SIM115  closed below
     try:
         while piece := stream.read(1 << 20):
             try:
@@ -154,33 +155,33 @@ def open_seekable(file: str, stream: "Stream") -> Iterator[IO[bytes]]:
             except OSError as error:
                 place, problem = tempfile.gettempdir(), files.problem(error)
                 raise OutputError(
-                    f"cannot write {place}, where {spoken(file)} must be copied to: {problem}; "
+                    f"cannot copy {display_name(file)} to {place}: {problem}; "
                     "set TMPDIR to another folder"
                 ) from error
         yield copy
     finally:
-        with suppress(OSError):  # what could not be written cannot be on closing either
+        with suppress(OSError):  # closing flushes what could not be written
             copy.close()
 
 
 def is_json_lines(file: str) -> bool:
-    """Whether a file's name says that it is JSONL, for any text could begin with a brace."""
+    """Whether a file's name says that it is JSONL; any text may start with a brace."""
     return file == "jsonl:-" or file.endswith(ROW_ENDINGS)
 
 
 def size_on_disk(file: str) -> int | None:
-    """The bytes of a file, or None where it is none: a pipe, which must not be touched."""
+    """Return the size of a regular file in bytes, or `None` for anything else."""
     if is_hub(file) or file in STANDARD_INPUT or not Path(file).is_file():
         return None
     return Path(file).stat().st_size
 
 
 def is_packed(file: str) -> bool:
-    """Whether the text in a file takes more bytes than the file: it is compressed, or Parquet."""
+    """Whether a file is compressed or Parquet, so its text is larger than the file."""
     try:
         with Path(file).open("rb") as handle:
             start = handle.read(LONGEST_MAGIC)
-    except OSError:  # reading will tell
+    except OSError:  # reported when it is read
         return False
     return bool(_opener(start) or PARQUET.match(start))
 
@@ -193,26 +194,26 @@ class Stream(io.BufferedReader):
     """The uncompressed bytes of a file.
 
     Args:
-        source: what to read from; it is not closed, for it may be standard input.
-        unpacked_from: where the source itself reads, if it is what uncompresses a file.
+        source: the stream to read; it is left open, as it may be standard input.
+        unpacked_from: the compressed stream that `source` reads, if any.
     """
 
     def __init__(self, source: Any, unpacked_from: "Stream | None" = None) -> None:
-        self._source = _Steady(source)
+        self._source = _SteadyReader(source)
         self._packed = unpacked_from
         super().__init__(self._source, buffer_size=1 << 16)
 
     @property
     def num_bytes_on_disk(self) -> int:
-        """How many bytes of the file were needed so far; estimated where it is compressed."""
+        """Bytes of the file read so far; an estimate for compressed files."""
         if self._packed is None:
             return self.tell()
-        # The source reads ahead of what was asked of it.
+        # The decompressor reads ahead.
         return self._packed.tell() * self.tell() // max(1, self._source.num_bytes)
 
 
-class _Steady(io.RawIOBase):
-    """Hands a stream on in pieces that hold a magic number, though a pipe deliver it in drops."""
+class _SteadyReader(io.RawIOBase):
+    """Read at least `LONGEST_MAGIC` bytes at once, even from a slow pipe."""
 
     def __init__(self, source: Any) -> None:
         self._source = source

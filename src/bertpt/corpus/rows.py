@@ -1,4 +1,4 @@
-"""The text field of rows: a line of JSONL, or a column of a Parquet file."""
+"""Read the text field of JSONL and Parquet rows."""
 
 import json
 import reprlib
@@ -11,13 +11,13 @@ from pyarrow import parquet
 from bertpt.corpus.hub import require_field
 from bertpt.errors import InputError
 
-# Characters such as a raw tab in a string are an error to the letter of the standard only.
+# Accept raw control characters, such as a tab, in strings; many writers leave them in.
 DECODER = json.JSONDecoder(strict=False)
 ROWS_PER_BATCH = 128
 
 
 def parse_object(line: str) -> dict[str, Any] | None:
-    """The JSON object that a line holds, or None where it holds something else."""
+    """Return the JSON object in a line, or `None` if it contains anything else."""
     try:
         value = DECODER.decode(line)
     except (ValueError, RecursionError):
@@ -25,39 +25,39 @@ def parse_object(line: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def json_text(line: str, field: str, *, place: str) -> Any:
-    """What a line of JSONL holds in a field.
+def json_text(line: str, field: str, *, position: str) -> Any:
+    """Return the value of a field in a line of JSONL.
 
     Raises:
-        InputError: the line is no JSON object, or lacks the field.
+        InputError: the line is not a JSON object, or lacks the field.
     """
     row = parse_object(line)
     if row is None:
-        raise InputError(f"{place} is no JSON object: {reprlib.repr(line)}")
-    require_field(place, field, list(row))
+        raise InputError(f"{position} is not a JSON object: {reprlib.repr(line)}")
+    require_field(position, field, list(row))
     return row[field]
 
 
-def require_text(value: Any, field: str, *, place: str) -> None:
-    """Refuses what is neither text nor missing."""
+def require_text(value: Any, field: str, *, position: str) -> None:
+    """Refuse a value that is neither text nor null."""
     if value is not None and not isinstance(value, str | bytes):
-        raise InputError(f"{place} holds no text in {field!r} but {reprlib.repr(value)}")
+        raise InputError(f"{position}: field {field!r} is not text but {reprlib.repr(value)}")
 
 
 def parquet_texts(file: IO[bytes], field: str, *, name: str) -> tuple[int, Iterator[bytes | None]]:
-    """The number of rows in a Parquet file, and a column as UTF-8, a few rows at a time.
+    """Return the number of rows in a Parquet file, and an iterator over one column.
 
-    Bytes, because nothing makes sure that a writer put valid UTF-8 there. No other column is read.
+    The column is UTF-8 bytes, which the writer may not have validated. No other column is read.
 
     Raises:
-        InputError: there is no such column, or it does not hold text.
+        InputError: the column does not exist or is not text.
     """
-    # Without these two, a column of a whole row group would be held in memory.
+    # The defaults would load the column of a whole row group into memory.
     reader = parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
     require_field(name, field, reader.schema_arrow.names)
     kind = reader.schema_arrow.field(field).type
-    if not _holds_text(kind):
-        raise InputError(f"{name} holds no text in {field!r} but {kind}")
+    if not _is_text(kind):
+        raise InputError(f"{name}: column {field!r} is not text but {kind}")
     return reader.metadata.num_rows, _column(reader, field)
 
 
@@ -69,9 +69,9 @@ def _column(reader: parquet.ParquetFile, field: str) -> Iterator[bytes | None]:
         yield from column.cast(pa.large_binary()).to_pylist()
 
 
-def _holds_text(kind: Any) -> bool:
+def _is_text(kind: Any) -> bool:
     if pa.types.is_dictionary(kind):
-        return _holds_text(kind.value_type)
+        return _is_text(kind.value_type)
     types = pa.types
     return bool(
         types.is_string(kind)

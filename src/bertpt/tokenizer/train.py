@@ -59,7 +59,7 @@ def train_tokenizer(
     corpus = Corpus(inputs, sentence_per_line=True, text_field=text_field, strict=strict)
     with files.new_folder(out) as work:
         with progress.bar("reading", unit="B", unit_scale=True, total=corpus.total_bytes) as bar:
-            lines = (line for document in corpus.watched(bar) for line in document)
+            lines = (line for document in corpus.with_progress(bar) for line in document)
             tokenizer = learn(lines, config, source=corpus.name, progress=progress)
         tokenizer.save(work)
     vocab_size = len(tokenizer.vocab)

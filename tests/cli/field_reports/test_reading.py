@@ -147,7 +147,7 @@ def test_half_a_surrogate_pair_is_replaced_and_told(build, name, warning):
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("rows.jsonl", "holds a lone surrogate, half a character"),
+        ("rows.jsonl", "contains half a surrogate pair"),
         ("text.txt", "is not valid UTF-8"),
     ],
 )
@@ -160,7 +160,7 @@ def test_half_a_surrogate_pair_is_refused_with_its_line_where_asked(
     path.write_bytes(HALVES[name])
     result = run(command, path, "--out", tmp_path / "out", "--strict", "--quiet")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"error: {path}: line 1 {problem}; mend it, or leave --strict out\n"
+    assert result.stderr == f"error: {path}: line 1 {problem}; repair it, or leave out --strict\n"
     assert list(tmp_path.iterdir()) == [path]
 
 
