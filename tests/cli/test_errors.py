@@ -172,7 +172,7 @@ FAULTY_INPUT = {
     "build-data two.txt missing.txt --out out": "error: no such file or folder: missing.txt",
     "build-data 'no-such-*.txt' --out out": "error: no file matches no-such-*.txt",
     "build-data theirs --out out": (
-        "error: theirs holds no .txt, .jsonl (also .gz, .bz2, .xz, .zst) or .parquet"
+        "error: theirs contains no .txt, .jsonl (also .gz, .bz2, .xz, .zst) or .parquet"
     ),
     "build-data empty.txt --out out": "error: empty.txt: no text in it",
     "build-data empty.txt --out out --tokenizer vocab.txt": "error: empty.txt: no text in it",
