@@ -125,14 +125,18 @@ def read_config(folder: Path) -> BertConfig:
 # ------------------------------------------------------------------------------------- tensors
 
 
-def read_weights(folder: Path) -> dict[str, Tensor]:
+def read_weights(folder: Path, *, verify: bool = True) -> dict[str, Tensor]:
     """Read a folder's tensors, from one file or several, named as in BertForPreTraining.
+
+    Args:
+        folder: from `find_model`.
+        verify: see `load_tensors`.
 
     Raises:
         InputError: a file is missing or damaged, or a tensor occurs twice.
     """
     if (folder / WEIGHTS).is_file():
-        tensors = load_tensors(folder / WEIGHTS)
+        tensors = load_tensors(folder / WEIGHTS, verify=verify)
     else:
         tensors = _load_shards(folder / SHARDS)
     renamed: dict[str, Tensor] = {}
@@ -193,8 +197,12 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], *, checksum: bool = 
         raise OutputError(f"cannot write {path}: {error}") from error
 
 
-def load_tensors(path: Path) -> dict[str, Tensor]:
+def load_tensors(path: Path, *, verify: bool = True) -> dict[str, Tensor]:
     """Read a safetensors file and verify its checksum, if it has one.
+
+    Args:
+        path: the file.
+        verify: off for files whose bytes were checked already, as those of a checkpoint.
 
     Raises:
         InputError: the file is missing or damaged.
@@ -207,7 +215,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         raise InputError(f"{path} cannot be read: {files.problem(error)}") from error
     except SafetensorError as error:
         raise InputError(f"{path} cannot be read: {error}") from error
-    if expected and expected != (found := _checksum(tensors)):
+    if verify and expected and expected != (found := _checksum(tensors)):
         raise InputError(
             f"{path} is damaged: its tensors have checksum {found[:12]}, expected {expected[:12]}; "
             "use another copy or checkpoint"

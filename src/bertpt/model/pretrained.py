@@ -187,6 +187,7 @@ def load_into(
     generator: torch.Generator | None = None,
     *,
     extend_positions: bool = False,
+    verify: bool = True,
 ) -> LoadReport:
     """Load a folder's weights into a model of the same shape.
 
@@ -197,12 +198,13 @@ def load_into(
         extend_positions: if the model has more positions than the folder, repeat the folder's: row
             i is row i modulo their number, as in Longformer (Beltagy et al., 2020). Inputs of the
             old length then give the same output.
+        verify: see `bertpt.model.hf_files.load_tensors`.
 
     Raises:
         InputError: the folder is damaged, or weights are missing, unexpected or of another shape;
             the message lists them. The model is unchanged.
     """
-    config, tensors = files.read_json(folder / "config.json"), read_weights(folder)
+    config, tensors = files.read_json(folder / "config.json"), read_weights(folder, verify=verify)
     prefix = "bert." if isinstance(model, BertModel) else ""
     parameters = {prefix + name: parameter for name, parameter in model.named_parameters()}
     own_prefixes = tuple({name.partition(".")[0] + "." for name in parameters})
