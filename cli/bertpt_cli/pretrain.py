@@ -80,7 +80,7 @@ def pretrain(
         from bertpt.training.background import is_working
         from bertpt.training.distributed import join
         from bertpt.training.launcher import read_launch
-        from bertpt.training.run_folder import resumed_config
+        from bertpt.training.resume import resumed_config
 
     has_others = read_launch(os.environ) is not None
     if resume and overwrite:

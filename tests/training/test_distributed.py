@@ -31,6 +31,7 @@ from bertpt.data.batches import TrainingExamples, collate, in_order
 from bertpt.data.dataset import Dataset
 from bertpt.device import autocast
 from bertpt.errors import BertptError, InputError
+from bertpt.model import sharded
 from bertpt.model.sharded import full_tensor, local_part
 from bertpt.progress import Progress
 from bertpt.signals import exit_without_teardown
@@ -39,7 +40,8 @@ from bertpt.training.checkpoint import Checkpoint, checkpoint_paths, verify
 from bertpt.training.distributed import ALONE, join
 from bertpt.training.optimizer import make_optimizers
 from bertpt.training.pretrain import pretrain
-from bertpt.training.run_folder import read_metrics, resumed_config
+from bertpt.training.resume import resumed_config
+from bertpt.training.run_folder import read_metrics
 from bertpt.training.setup import initialize_weights
 from bertpt.training.step import accumulate_gradients
 from bertpt.training.trainer import Trainer
@@ -206,19 +208,19 @@ def go_on(folder, out, *, ranks=ALONE, **changes):
 
 def prolonged_where_the_second_is_slow(folder, ranks):
     """How often a new length is told of, as all must when they agree on a clock for it."""
-    load, tell, told = Checkpoint.load, trainer.Trainer._log_new_length, []
+    load, told = Checkpoint.load, []
 
     def slow_load(checkpoint, *arguments):
         time.sleep(0.3 * ranks.rank)
         return load(checkpoint, *arguments)
 
-    def noting(trainer, *arguments):
+    def noting(*arguments, **_):
         told.append(arguments)
-        tell(trainer, *arguments)
+        return "another length"
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Checkpoint, "load", slow_load)
-        patch.setattr(trainer.Trainer, "_log_new_length", noting)
+        patch.setattr(trainer, "describe_new_length", noting)
         go_on(folder, "prolonged", ranks=ranks, steps=4)
     return len(told)
 
@@ -246,7 +248,7 @@ def as_on_a_gpu(patch):
         return normalize(hidden.float(), shape, weight.float(), bias.float(), eps)
 
     patch.setattr(torch.nn.functional, "layer_norm", in_float32)
-    patch.setattr(distributed, "_dtype_of_layers", lambda _, precision: precision)
+    patch.setattr(sharded, "dtype_of_layers", lambda _, precision: precision)
 
 
 def keeping(tensors):

@@ -22,7 +22,7 @@ from bertpt.model.pretrained import from_pretrained
 from bertpt.progress import Progress
 from bertpt.tokenizer import tokenizer
 from bertpt.training.pretrain import pretrain
-from bertpt.training.run_folder import resumed_config
+from bertpt.training.resume import resumed_config
 from bertpt.training.trainer import Trainer
 
 SEQ_LEN = 16

@@ -13,7 +13,7 @@ from transformers import pipeline
 from bertpt.config import PretrainConfig
 from bertpt.data.dataset import Dataset
 from bertpt.training.pretrain import pretrain
-from bertpt.training.run_folder import resumed_config
+from bertpt.training.resume import resumed_config
 from bertpt.training.trainer import Trainer
 
 CONFIG = PretrainConfig(

@@ -28,7 +28,8 @@ from bertpt.training import checkpoint, trainer
 from bertpt.training.checkpoint import checkpoint_paths, newest_checkpoint, verify
 from bertpt.training.optimizer import optimizer_state
 from bertpt.training.pretrain import pretrain
-from bertpt.training.run_folder import RunFolder, resumed_config
+from bertpt.training.resume import resumed_config
+from bertpt.training.run_folder import RunFolder
 from bertpt.training.trainer import Trainer
 
 CONFIG = PretrainConfig(

@@ -17,7 +17,7 @@ from bertpt.signals import StopRequest
 from bertpt.training import trainer
 from bertpt.training.checkpoint import Snapshot, checkpoint_paths, newest_checkpoint
 from bertpt.training.pretrain import pretrain
-from bertpt.training.run_folder import resumed_config
+from bertpt.training.resume import resumed_config
 from bertpt.training.trainer import Trainer
 
 CONFIG = PretrainConfig(

@@ -24,7 +24,7 @@ from bertpt.training import trainer
 from bertpt.training.checkpoint import checkpoint_paths, newest_checkpoint
 from bertpt.training.optimizer import Muon
 from bertpt.training.pretrain import pretrain
-from bertpt.training.run_folder import resumed_config
+from bertpt.training.resume import resumed_config
 from bertpt.training.setup import initialize_weights
 from bertpt.training.trainer import Trainer
 

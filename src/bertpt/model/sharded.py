@@ -1,13 +1,15 @@
 """Tensors that may be sharded over several processes (DTensors).
 
-Every function also accepts plain tensors. torch.distributed.tensor is slow to import, so only
-`shard_like` imports it.
+Functions on tensors also accept plain ones. The parts of torch.distributed are imported where they
+are needed, because they are slow to import.
 """
 
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+
+from bertpt.model.bert import BertForPreTraining
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -53,3 +55,39 @@ def full_state(model: nn.Module, *, device: str = "cpu") -> dict[str, Tensor]:
         name: full_tensor(parameter.detach()).to(device, copy=True).contiguous()
         for name, parameter in model.named_parameters()
     }
+
+
+def shard_model(
+    model: BertForPreTraining, device: torch.device, precision: torch.dtype
+) -> BertForPreTraining:
+    """Shard every tensor over the ranks; a layer is gathered while it computes.
+
+    Shards, their gradients and the sums of gradients are float32.
+    """
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+    from torch.distributed.fsdp import (  # noqa: PLC0415
+        FSDPModule,
+        MixedPrecisionPolicy,
+        fully_shard,
+    )
+
+    mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
+    dtype = dtype_of_layers(device, precision)
+    in_layers = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
+    for module in (*model.bert.encoder.layer, model):
+        policy = MixedPrecisionPolicy() if module is model else in_layers
+        # Outside a pass no module holds more than its shard, not even the outermost.
+        fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
+        sharded = cast("FSDPModule", module)
+        sharded.set_gradient_divide_factor(1.0)  # sums, not means of rank means
+        sharded.set_force_sum_reduction_for_comms(True)  # gloo supports nothing else
+    return model
+
+
+def dtype_of_layers(device: torch.device, precision: torch.dtype) -> torch.dtype:
+    """Return the format that sharded layers are gathered in.
+
+    In float32, autocast would keep a bfloat16 copy of the full layer from the forward to the
+    backward pass. But the CPU's autocast, unlike CUDA's, fails on a LayerNorm in bfloat16.
+    """
+    return precision if device.type == "cuda" else torch.float32

@@ -24,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from bertpt.config import PretrainConfig
 from bertpt.device import choose_device
 from bertpt.errors import BertptError, SettingError
+from bertpt.model import sharded
 from bertpt.model.bert import BertForPreTraining
 from bertpt.training.launcher import Launch, read_launch
 
@@ -142,7 +143,7 @@ class JoinedRanks(Ranks):
     def evaluation_precision(self, precision: torch.dtype) -> torch.dtype:
         # Layers that are gathered in bfloat16 cannot be multiplied in float32.
         if self._sharding == "full":
-            return _dtype_of_layers(self._device, precision)
+            return sharded.dtype_of_layers(self._device, precision)
         return torch.float32
 
     def prepare(
@@ -153,7 +154,7 @@ class JoinedRanks(Ranks):
             model.bert.pooler.requires_grad_(False)
             model.cls.seq_relationship.requires_grad_(False)
         if self._sharding == "full":
-            return _fully_shard(model, device, precision)
+            return sharded.shard_model(model, device, precision)
         return model.to(device)
 
     def replicate(self, model: BertForPreTraining) -> nn.Module:
@@ -179,43 +180,6 @@ def _all_reduce(gradients: torch.Tensor) -> Any:
     """Start to sum gradients over all ranks; return the future."""
     work: Any = dist.all_reduce(gradients, async_op=True)
     return work.get_future().then(lambda future: future.value()[0])
-
-
-def _fully_shard(
-    model: BertForPreTraining, device: torch.device, precision: torch.dtype
-) -> BertForPreTraining:
-    """Shard every tensor over the ranks; a layer is gathered while it computes.
-
-    Shards, their gradients and the sums of gradients are float32.
-    """
-    # These are slow to import, and few runs need them.
-    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
-    from torch.distributed.fsdp import (  # noqa: PLC0415
-        FSDPModule,
-        MixedPrecisionPolicy,
-        fully_shard,
-    )
-
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    dtype = _dtype_of_layers(device, precision)
-    in_layers = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
-    for module in (*model.bert.encoder.layer, model):
-        policy = MixedPrecisionPolicy() if module is model else in_layers
-        # Outside a pass no module holds more than its shard, not even the outermost.
-        fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
-        sharded = cast("FSDPModule", module)
-        sharded.set_gradient_divide_factor(1.0)  # sums, not means of rank means
-        sharded.set_force_sum_reduction_for_comms(True)  # gloo supports nothing else
-    return model
-
-
-def _dtype_of_layers(device: torch.device, precision: torch.dtype) -> torch.dtype:
-    """Return the format that sharded layers are gathered in.
-
-    In float32, autocast would keep a bfloat16 copy of the full layer from the forward to the
-    backward pass. But the CPU's autocast, unlike CUDA's, fails on a LayerNorm in bfloat16.
-    """
-    return precision if device.type == "cuda" else torch.float32
 
 
 # ------------------------------------------------------------------------------------------- join

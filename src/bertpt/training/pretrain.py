@@ -10,7 +10,8 @@ from bertpt.data.dataset import Dataset
 from bertpt.progress import Progress
 from bertpt.training.checkpoint import newest_checkpoint
 from bertpt.training.distributed import ALONE, Ranks
-from bertpt.training.run_folder import RunFolder, read_checked, require_same_data
+from bertpt.training.resume import require_same_data
+from bertpt.training.run_folder import RunFolder, read_checked
 from bertpt.training.trainer import Trainer
 
 

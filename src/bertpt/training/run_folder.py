@@ -5,7 +5,6 @@ here that read.
 """
 
 import contextlib
-import dataclasses
 import json
 import math
 import os
@@ -18,7 +17,7 @@ import bertpt
 from bertpt import files
 from bertpt.config import PretrainConfig
 from bertpt.data.dataset import Checked, Dataset
-from bertpt.errors import InputError, MismatchError, OutputError, SettingError
+from bertpt.errors import InputError, OutputError
 from bertpt.training import checkpoint
 from bertpt.training.background import Background
 from bertpt.training.checkpoint import Snapshot
@@ -31,15 +30,6 @@ CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 CHECKED = "checked_data.json"  # size and mtime of shards that were verified
 PARTS = (CONFIG, METRICS, CHECKED, "model", "best")
-
-# Settings that may change when a run is resumed. Those in the last line change how sums are
-# rounded, and so the last digits.
-CHANGEABLE = {
-    *("steps", "epochs", "max_minutes", "eval_every", "eval_examples", "save_every"),
-    *("keep_last", "log_every", "loader_workers", "skip_bad_batches"),
-    *("distributed_timeout_minutes",),
-    *("micro_batch_size", "sharding", "device", "precision"),
-}
 
 
 class RunFolder:
@@ -287,43 +277,3 @@ def read_checked(path: Path) -> Checked:
     except InputError:
         return {}
     return {folder: found for folder, found in checked.items() if isinstance(found, dict)}
-
-
-def require_same_data(path: Path, data: Dataset) -> None:
-    """Check that a run was started on this data.
-
-    Raises:
-        MismatchError: it was not; the message names both fingerprints.
-    """
-    started = read_record(path)["data"]
-    if started["sha256"] != data.fingerprint:
-        paths = started["paths"]
-        same = "the same data" if len(paths) == 1 else "the same folders in the same order"
-        raise MismatchError(
-            f"{path} was trained on {', '.join(paths)} ({started['sha256'][:12]}), and "
-            f"{data.name} is {data.fingerprint[:12]}; resume with {same}, or start another run"
-        )
-
-
-def resumed_config(out: Path, given: dict[str, Any]) -> PretrainConfig:
-    """Return the settings of the run in `out`, updated with those given that may change.
-
-    A new length counts as if it had been given at the start: the share done is step / steps (or
-    seconds of `max_minutes`), so the learning rate may jump.
-
-    Raises:
-        SettingError: a setting may not change; the message names both values.
-    """
-    stored = read_settings(out)
-    for name, value in given.items():
-        started = getattr(stored, name)
-        if name not in CHANGEABLE and value != started:
-            raise SettingError(
-                name,
-                f"{value} is not what {out} was started with, "
-                + ("which was without it" if started is None else str(started))
-                + "; leave it out, or start another run",
-            )
-    if given.keys() & {"steps", "epochs", "max_minutes"}:
-        stored = dataclasses.replace(stored, steps=None, epochs=None, max_minutes=None)
-    return dataclasses.replace(stored, **given)

@@ -36,6 +36,7 @@ from bertpt.training.optimizer import (
     optimizer_state,
     set_learning_rate,
 )
+from bertpt.training.resume import describe_new_length, require_same_checkpoint
 from bertpt.training.run_folder import RunFolder, read_metrics, read_record, read_settings
 from bertpt.training.schedule import make_budget, make_schedule
 from bertpt.training.setup import describe_start, initialize_weights, model_config
@@ -125,7 +126,7 @@ class Trainer:
         self.bad_steps.num = state.num_skipped
         path = checkpoint.path.parents[1]
         started_with = read_settings(path)
-        self._require_same_checkpoint(checkpoint)  # all have read the settings when it returns
+        require_same_checkpoint(checkpoint, self.ranks)  # all have read the settings afterwards
         if self.run:
             self.run.resume(self.config, self.data, step=state.step)
         newest = self.run.newest if self.run else None
@@ -133,27 +134,11 @@ class Trainer:
         self.progress.log(f"resuming {path} after step {state.step}")
         self.budget.start(step=state.step, elapsed_seconds=state.elapsed_seconds)
         if self.config.length != started_with.length and self.budget.used() < 1:
-            self._log_new_length(started_with, state)
-
-    def _require_same_checkpoint(self, checkpoint: Checkpoint) -> None:
-        first = int(self.ranks.broadcast(checkpoint.state.step))
-        if self.ranks.any(checkpoint.state.step != first):
-            raise InputError(
-                f"not every process found the checkpoint of step {first} intact in "
-                f"{checkpoint.path.parents[1]}; all must see one folder, and a network file system "
-                "may be a minute behind"
+            self.progress.log(
+                describe_new_length(
+                    started_with, self.config, state, steps_per_epoch=self.training.steps_per_epoch
+                )
             )
-
-    def _log_new_length(self, old: PretrainConfig, state: TrainerState) -> None:
-        """Log how another length changes the learning rate, which may jump."""
-        budget = make_budget(old, self.training.steps_per_epoch)
-        budget.start(step=state.step, elapsed_seconds=state.elapsed_seconds)
-        would_be = make_schedule(old, budget.num_steps)(*budget.next_step())
-        peak = self.config.learning_rate or 0.0
-        self.progress.log(
-            f"{self.config.length} instead of {old.length}: the next step's learning rate is "
-            f"{peak * self.schedule(*self.budget.next_step()):.3g}, not {peak * would_be:.3g}"
-        )
 
     # ------------------------------------------------------------------------------------ the loop
 

@@ -14,7 +14,8 @@ from bertpt.errors import SettingError
 from bertpt.model.sharded import full_state
 from bertpt.progress import Progress
 from bertpt.training.checkpoint import newest_checkpoint
-from bertpt.training.run_folder import RunFolder, read_metrics, resumed_config
+from bertpt.training.resume import resumed_config
+from bertpt.training.run_folder import RunFolder, read_metrics
 from bertpt.training.trainer import Trainer
 
 LOSSES = ("loss", "mlm_loss", "nsp_loss", "grad_norm")
