@@ -17,14 +17,14 @@ from pathlib import Path
 from _timing import medians
 
 from bertpt.corpus.corpus import Corpus
-from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import load_tokenizer
 
 SENTENCES_AT_ONCE = 8192
 
 
 def main() -> None:
     text, tokenizer_path = sys.argv[1:]
-    backend = tokenizer.load(Path(tokenizer_path)).backend
+    backend = load_tokenizer(Path(tokenizer_path)).backend
     sentences = [sentence for document in Corpus([text]) for sentence in document]
     with (gzip.open if text.endswith(".gz") else open)(text, "rb") as file:
         megabytes = sum(map(len, file)) / 1e6

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from bertpt.config import BertConfig
 from bertpt.errors import MismatchError
-from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     from bertpt.data.dataset import Dataset
@@ -17,7 +17,7 @@ def require_same_tokenizer(folder: Path, data: "Dataset") -> None:
     Raises:
         MismatchError: they do not; the message names both fingerprints.
     """
-    model_print = tokenizer.load(folder).fingerprint
+    model_print = load_tokenizer(folder).fingerprint
     data_print = data.manifest["tokenizer_sha256"]
     if model_print != data_print:
         raise MismatchError(

@@ -12,7 +12,7 @@ from bertpt.build.build import build_data
 from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.data.dataset import Dataset
 from bertpt.errors import InputError, OutputError, SettingError
-from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import load_tokenizer
 
 VOCAB = [*("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), *"abcdefgh", "."]
 TWO = "a b c .\nd e f .\ng h a .\n\nb d f .\nc e g .\nh h a .\n"
@@ -213,7 +213,7 @@ def test_the_counts_of_the_manifest_are_those_of_the_examples(make):
         assert manifest["label_counts"][split] == {"is_next": labels[0], "random": labels[1]}
         assert manifest["example_tokens"][split] == sum(len(e.input_ids) for e in examples)
         assert manifest["masked_tokens"][split] == sum(len(e.masked_positions) for e in examples)
-    assert manifest["tokenizer_sha256"] == tokenizer.load(data.paths[0] / "tokenizer").fingerprint
+    assert manifest["tokenizer_sha256"] == load_tokenizer(data.paths[0] / "tokenizer").fingerprint
     assert manifest["settings"] == BuildConfig(sentence_per_line=True, dupe_factor=2).to_dict()
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from bertpt.build.cached_tokenizer import ChunkTokenizer
 from bertpt.config import TokenizerConfig
-from bertpt.tokenizer import tokenizer
-from bertpt.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertpt.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer, from_vocab, load_tokenizer
 from bertpt.tokenizer.train import learn
 
 WORDS = [
@@ -36,7 +35,7 @@ WORDS = [
 
 def tokenizer_of(*, lowercase=True, strip_accents=True):
     vocab = [*SPECIAL_TOKENS, *WORDS]
-    return tokenizer.from_vocab(vocab, lowercase=lowercase, strip_accents=strip_accents)
+    return from_vocab(vocab, lowercase=lowercase, strip_accents=strip_accents)
 
 
 def assert_same(chunks, tokens, texts):
@@ -137,5 +136,5 @@ def test_real_texts_of_every_language_get_the_same_ids(shared, lowercase, lines_
     assert len(lines) > 10 * lines_per_text
     vocab_size = max(4000, 30 * lines_per_text)
     learned = learn(lines, TokenizerConfig(vocab_size=vocab_size, lowercase=lowercase))
-    for tokens in (learned, tokenizer.load(shared / "vocab/bert-base-chinese.txt")):
+    for tokens in (learned, load_tokenizer(shared / "vocab/bert-base-chinese.txt")):
         assert_same(ChunkTokenizer(tokens), tokens, lines)

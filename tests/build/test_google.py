@@ -18,8 +18,7 @@ from bertpt.build.documents import StoredDocuments
 from bertpt.build.google import google_examples
 from bertpt.build.pairs import IS_NEXT, RANDOM
 from bertpt.corpus.corpus import Corpus
-from bertpt.tokenizer import tokenizer
-from bertpt.tokenizer.tokenizer import SPECIAL_TOKENS
+from bertpt.tokenizer.tokenizer import SPECIAL_TOKENS, from_vocab, load_tokenizer
 
 # Special tokens not first, since Google draws replacements from all entries alike.
 VOCAB = ["a", "##a", "b", "##b", *SPECIAL_TOKENS, "c", "##c", "d", "e", "##", "##d"]
@@ -36,7 +35,7 @@ SETTINGS = {
 
 def instances(texts, *, vocab=VOCAB, scratch=None, **settings):
     """Make examples of documents, given as lists of sentences, which are lists of tokens."""
-    vocabulary = tokenizer.from_vocab(vocab, lowercase=False, strip_accents=False)
+    vocabulary = from_vocab(vocab, lowercase=False, strip_accents=False)
     documents = stored(texts, vocab)
     scratch = scratch or Path(tempfile.gettempdir())
     settings = SETTINGS | settings
@@ -81,7 +80,7 @@ RECORDED = {
 @pytest.mark.parametrize(("dupe_factor", "whole_word"), RECORDED)
 def test_the_examples_are_those_of_googles_script(shared, tmp_path, dupe_factor, whole_word):
     path = str(shared / "corpora" / "google_sample_text.txt")
-    vocabulary = tokenizer.load(shared / "vocab" / "bert-base-uncased.txt")
+    vocabulary = load_tokenizer(shared / "vocab" / "bert-base-uncased.txt")
     texts = Corpus([path], sentence_per_line=True)
     documents = StoredDocuments.from_lists(
         [vocabulary.encode_batch(sentences) for sentences in texts]
@@ -357,7 +356,7 @@ def test_the_scratch_folder_is_empty_afterwards(tmp_path):
     texts, vocab = numbered([20] * 30, [20] * 30)
     assert len(instances(texts, vocab=vocab, scratch=tmp_path)) > 10
     assert list(tmp_path.iterdir()) == []
-    vocabulary = tokenizer.from_vocab(vocab, lowercase=False, strip_accents=False)
+    vocabulary = from_vocab(vocab, lowercase=False, strip_accents=False)
     documents = stored(texts, vocab)
     left = google_examples(documents, vocabulary=vocabulary, scratch=tmp_path, **SETTINGS)
     next(left)
@@ -372,7 +371,7 @@ def test_examples_are_not_kept_in_memory(tmp_path):
         np.arange(0, 80_001, 100),
         np.array([0, 400, 800]),
     )
-    vocabulary = tokenizer.from_vocab(VOCAB, lowercase=False, strip_accents=False)
+    vocabulary = from_vocab(VOCAB, lowercase=False, strip_accents=False)
     tracemalloc.start()
     try:
         found = google_examples(

@@ -12,7 +12,7 @@ from bertpt.build.pairs import IS_NEXT, RANDOM, Pair, PairMaker
 from bertpt.build.sequences import build_sequences, count_sentences, num_heads, truncate_pair
 from bertpt.config.data import IGNORE_INDEX
 from bertpt.rng import generator
-from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import from_vocab
 
 documents_of_lengths = st.lists(
     st.lists(st.integers(1, 30), min_size=1, max_size=9), min_size=2, max_size=5
@@ -72,7 +72,7 @@ def test_the_heads_of_fair_coins_have_their_mean_and_spread(count):
 
 
 def test_cls_and_sep_are_added():
-    vocabulary = tokenizer.from_vocab(
+    vocabulary = from_vocab(
         ["[SEP]", *"abc", "[CLS]", "[PAD]", "[UNK]", "[MASK]"], lowercase=True, strip_accents=True
     )
     pairs = [Pair(0, 2, 5, 6, RANDOM), Pair(3, 4, 4, 4, IGNORE_INDEX), Pair(1, 2, 2, 5, IS_NEXT)]

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertpt import progress
-from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import load_tokenizer
 from bertpt.training import checkpoint, trainer
 
 COMMAND = [sys.executable, "-m", "bertpt_cli"]
@@ -90,7 +90,7 @@ def test_transformers_gives_the_same_ids(done, corpus, tmp_path, lowercase, stri
     done("train-tokenizer", corpus, "--out", tmp_path / "t", "--vocab-size", 99, *options)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "t")
     assert theirs.convert_tokens_to_ids(SPECIAL_TOKENS) == [0, 1, 2, 3, 4]
-    ours = tokenizer.load(tmp_path / "t")
+    ours = load_tokenizer(tmp_path / "t")
     for text in ("The old dog sees a stône.", "OUR CAT 中文 hears,\tthe ríver!", "unseen"):
         [ids] = ours.encode_batch([text])
         assert theirs(text)["input_ids"] == [2, *ids, 3]

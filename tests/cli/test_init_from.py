@@ -353,7 +353,7 @@ def stopped(run, data, save, tmp_path, monkeypatch):
     model = save("BertForMaskedLM", max_position_embeddings=29)
     options = ("--init-from", model, "--extend-positions", "--dropout", 0.1, "--seed", 3)
     length = ("--steps", 5, "--save-every", 2, "--log-every", 1, "--batch-size", 5)
-    take_step = Trainer._take_step
+    take_step = Trainer.take_step
 
     def interrupted(trainer, examples):
         if trainer.budget.step + 1 == 4:
@@ -362,7 +362,7 @@ def stopped(run, data, save, tmp_path, monkeypatch):
 
     out, whole = tmp_path / "out", tmp_path / "whole"
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_take_step", interrupted)
+        patch.setattr(Trainer, "take_step", interrupted)
         assert run("pretrain", data, "--out", out, *options, *length).exit_code == 130
     assert run("pretrain", data, "--out", whole, *options, *length).exit_code == 0
     return out, model, whole

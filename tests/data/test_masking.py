@@ -14,8 +14,13 @@ from bertpt.config import BuildConfig
 from bertpt.data.masking import Masking
 from bertpt.errors import InputError
 from bertpt.rng import generator
-from bertpt.tokenizer import tokenizer
-from bertpt.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertpt.tokenizer.tokenizer import (
+    SPECIAL_TOKENS,
+    Tokenizer,
+    from_vocab,
+    load_tokenizer,
+    normalizer,
+)
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 FIRST_PIECE = 60  # ids from here on go on with a word, in the vocabularies without a tokenizer
@@ -237,7 +242,7 @@ def word_piece(texts, *, prefix="##"):
             continuing_subword_prefix=prefix,
         )
     )
-    backend.normalizer = tokenizer.normalizer(lowercase=False, strip_accents=False)
+    backend.normalizer = normalizer(lowercase=False, strip_accents=False)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return Tokenizer(backend)
 
@@ -284,7 +289,7 @@ def test_words_are_those_of_tokenizers_in_every_script_and_with_any_prefix(langu
     ],
 )
 def test_words_of_real_texts_are_those_of_tokenizers(shared, vocab, text):
-    tokens = tokenizer.load(shared / "vocab" / vocab)
+    tokens = load_tokenizer(shared / "vocab" / vocab)
     with gzip.open(shared / "corpora" / text, "rt", encoding="utf-8") as file:
         lines = [line for line in file if line.strip()][:200]
     num_going_on = 0
@@ -317,7 +322,7 @@ W, V = (20, 70, 71), (30, 72, 73)  # words of three pieces
 
 def test_if_all_words_are_longer_than_the_share_one_is_predicted():
     vocab = [*SPECIAL_TOKENS, "a", "b", "un", "##aff", "##able"]
-    tokens = tokenizer.from_vocab(vocab, lowercase=True, strip_accents=True)
+    tokens = from_vocab(vocab, lowercase=True, strip_accents=True)
     masks = Masking.from_config(tokens, BuildConfig(whole_word=True))
     (word,) = tokens.encode_batch(["unaffable"])
     ids = example(word, word)

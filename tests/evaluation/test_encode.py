@@ -14,7 +14,7 @@ from bertpt.errors import InputError, MismatchError, SettingError
 from bertpt.evaluation.encode import BATCHES_AHEAD, TextEncoder
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.pretrained import save_pretrained
-from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import from_vocab
 
 # The special tokens stand where no default would have them.
 VOCAB = [
@@ -70,7 +70,7 @@ def randomized(model):
 
 
 def save_tokenizer(folder):
-    tokenizer.from_vocab(VOCAB, lowercase=True, strip_accents=True).save(folder)
+    from_vocab(VOCAB, lowercase=True, strip_accents=True).save(folder)
 
 
 def save(kind, folder, **changes):

@@ -11,8 +11,7 @@ from bertpt.errors import InputError, SettingError
 from bertpt.evaluation.fill_mask import MaskFiller, encode_with_masks
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.pretrained import from_pretrained, save_pretrained
-from bertpt.tokenizer import tokenizer
-from bertpt.tokenizer.tokenizer import SPECIAL_TOKENS
+from bertpt.tokenizer.tokenizer import SPECIAL_TOKENS, from_vocab, load_tokenizer
 
 VOCAB = [
     *SPECIAL_TOKENS,
@@ -55,7 +54,7 @@ def folder(tmp_path_factory):
         for parameter in model.parameters():
             parameter.normal_(std=0.5, generator=generator)
     save_pretrained(model, folder)
-    tokenizer.from_vocab(VOCAB, lowercase=True, strip_accents=True).save(folder)
+    from_vocab(VOCAB, lowercase=True, strip_accents=True).save(folder)
     return folder
 
 
@@ -178,7 +177,7 @@ def test_rows_that_pad_the_embedding_are_no_candidates(folder, tmp_path):
             parameter[: len(source)] = source
         padded.cls.predictions.bias[len(VOCAB) :] = 100.0  # would win every mask
     save_pretrained(padded, tmp_path)
-    tokenizer.load(folder).save(tmp_path)
+    load_tokenizer(folder).save(tmp_path)
     text = "the [MASK] sees"
     expected = MaskFiller(folder, device="cpu").fill(text, top_k=len(VOCAB))
     found = MaskFiller(tmp_path, device="cpu").fill(text, top_k=200)
@@ -272,7 +271,7 @@ def prone(folder, tmp_path_factory):
                 model.cls.predictions.bias[VOCAB.index(token)] += bias
         path = tmp_path_factory.mktemp("prone")
         save_pretrained(model, path)
-        tokenizer.load(folder).save(path)
+        load_tokenizer(folder).save(path)
         return path
 
     return make
@@ -361,7 +360,7 @@ def test_a_word_is_masked_wherever_it_stands(filler, oracle, text, word, masked)
 def test_a_cased_vocabulary_tells_words_apart_by_case(folder, tmp_path):
     vocab = ["Cat" if token == "bird" else token for token in VOCAB]
     save_pretrained(from_pretrained(BertForPreTraining, folder), tmp_path)
-    tokenizer.from_vocab(vocab, lowercase=False, strip_accents=False).save(tmp_path)
+    from_vocab(vocab, lowercase=False, strip_accents=False).save(tmp_path)
     cased = MaskFiller(tmp_path, device="cpu")
     masks = cased.fill("Cat sees a cat", mask_word="cat")["masks"]
     assert masks == cased.fill("Cat sees a [MASK]")["masks"]
@@ -415,7 +414,7 @@ def test_a_mask_spelled_as_the_word_to_mask_is_plain_text(filler):
 def test_a_model_without_an_mlm_head_is_refused_and_the_head_named(folder, tmp_path, kind):
     model = getattr(transformers, kind)(transformers.BertConfig.from_pretrained(folder))
     model.save_pretrained(tmp_path)
-    tokenizer.load(folder).save(tmp_path)
+    load_tokenizer(folder).save(tmp_path)
     with pytest.raises(InputError, match=r"has no MLM head \(cls\.predictions\.") as caught:
         MaskFiller(tmp_path, device="cpu")
     assert str(tmp_path) in str(caught.value)
@@ -423,7 +422,7 @@ def test_a_model_without_an_mlm_head_is_refused_and_the_head_named(folder, tmp_p
 
 def test_a_model_with_the_mlm_head_only_fills_as_one_with_both(folder, filler, tmp_path):
     transformers.BertForMaskedLM.from_pretrained(folder).save_pretrained(tmp_path)
-    tokenizer.load(folder).save(tmp_path)
+    load_tokenizer(folder).save(tmp_path)
     only_mlm = MaskFiller(tmp_path, device="cpu")
     for text in SEVERAL:
         assert only_mlm.fill(text, joint=True) == filler.fill(text, joint=True)

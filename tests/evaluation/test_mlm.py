@@ -18,7 +18,7 @@ from bertpt.evaluation.mlm import baselines, eval_mlm, evaluate
 from bertpt.model.bert import BertForPreTraining, BertOutput
 from bertpt.model.initialization import initialize
 from bertpt.model.pretrained import from_pretrained, save_pretrained
-from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import from_vocab
 
 MASK = 4
 
@@ -259,7 +259,7 @@ def test_an_untrained_model_is_as_good_as_chance(data, tmp_path, init):
 
 def test_another_tokenizer_is_refused_by_both_fingerprints(data, model_folder, tmp_path):
     vocab = [*data.tokenizer.vocab[:-2], data.tokenizer.vocab[-1], data.tokenizer.vocab[-2]]
-    swapped = tokenizer.from_vocab(vocab, lowercase=True, strip_accents=True)
+    swapped = from_vocab(vocab, lowercase=True, strip_accents=True)
     for file in model_folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     swapped.save(tmp_path)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bertpt.config import TokenizerConfig
 from bertpt.errors import InputError, SettingError
-from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import from_vocab, load_tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LINES_OF_EACH_LANGUAGE = 200
@@ -21,7 +21,7 @@ def write_vocab(path, tokens):
 
 
 def toy(tmp_path, *words):
-    return tokenizer.load(write_vocab(tmp_path / "vocab.txt", [*SPECIAL, *words]))
+    return load_tokenizer(write_vocab(tmp_path / "vocab.txt", [*SPECIAL, *words]))
 
 
 def ids(tokens, text):
@@ -32,7 +32,7 @@ def ids(tokens, text):
 
 
 def test_ids_are_those_of_the_published_vocabulary(shared):
-    tokens = tokenizer.load(shared / "vocab/bert-base-uncased.txt")
+    tokens = load_tokenizer(shared / "vocab/bert-base-uncased.txt")
     found = ids(tokens, "This is a text sentence.")
     assert [tokens.cls_id, *found, tokens.sep_id] == [101, 2023, 2003, 1037, 3793, 6251, 1012, 102]
 
@@ -51,7 +51,7 @@ def test_ids_are_those_of_the_published_vocabulary(shared):
 )
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_ids_are_those_of_transformers_in_every_script(shared, vocab, text, lowercase):
-    tokens = tokenizer.load(shared / "vocab" / vocab, TokenizerConfig(lowercase=lowercase))
+    tokens = load_tokenizer(shared / "vocab" / vocab, TokenizerConfig(lowercase=lowercase))
     # Made from the vocabulary by transformers itself, not from our tokenizer.json.
     known = {token: i for i, token in enumerate(tokens.vocab)}
     oracle = transformers.BertTokenizer(vocab=known, do_lower_case=lowercase)
@@ -70,13 +70,13 @@ def test_special_tokens_spelled_in_a_text_are_plain_text(tmp_path):
         *("a", "[", "sep", "]", "[", "mask", "]", "a")
     ]
     tokens.save(tmp_path / "saved")
-    again = tokenizer.load(tmp_path / "saved")
+    again = load_tokenizer(tmp_path / "saved")
     assert ids(again, "a [SEP][MASK] a") == ids(tokens, "a [SEP][MASK] a")
 
 
 @given(text=st.text())
 def test_no_text_gives_a_control_token(text):
-    tokens = tokenizer.from_vocab(
+    tokens = from_vocab(
         [*SPECIAL, *"abcdefghijklmnopqrstuvwxyz[]"], lowercase=True, strip_accents=True
     )
     assert not tokens.never_predicted[ids(tokens, text)].any()
@@ -99,7 +99,7 @@ def test_what_cleaning_removes_gives_no_ids(tmp_path, text):
 def test_lowercasing_and_accents_are_two_settings(tmp_path):
     path = write_vocab(tmp_path / "vocab.txt", [*SPECIAL, "É", "é", "E", "e"])
     found = {
-        (lower, strip): tokenizer.load(path, TokenizerConfig(lowercase=lower, strip_accents=strip))
+        (lower, strip): load_tokenizer(path, TokenizerConfig(lowercase=lower, strip_accents=strip))
         for lower in (True, False)
         for strip in (True, False)
     }
@@ -118,17 +118,17 @@ def test_lowercasing_and_accents_are_two_settings(tmp_path):
 def test_the_line_number_is_the_id_even_where_a_line_is_a_separator(tmp_path):
     odd = ["\u2028", "\x85", "\u3000"]
     path = write_vocab(tmp_path / "vocab.txt", [*SPECIAL, "a", *odd, "b", *"cdefgh."])
-    tokens = tokenizer.load(path)
+    tokens = load_tokenizer(path)
     assert tokens.vocab.index("b") == 9
     assert len(tokens.vocab) == 17
     tokens.save(tmp_path / "saved")
     assert (tmp_path / "saved/vocab.txt").read_bytes() == path.read_bytes()
-    assert tokenizer.load(tmp_path / "saved").vocab == tokens.vocab
+    assert load_tokenizer(tmp_path / "saved").vocab == tokens.vocab
 
 
 def test_the_published_vocabularies_survive_loading_and_saving(shared, tmp_path):
     for name in ("bert-base-uncased.txt", "bert-base-chinese.txt"):
-        tokenizer.load(shared / "vocab" / name).save(tmp_path / name)
+        load_tokenizer(shared / "vocab" / name).save(tmp_path / name)
         assert (tmp_path / name / "vocab.txt").read_bytes() == (
             shared / "vocab" / name
         ).read_bytes()
@@ -143,25 +143,25 @@ def test_ids_above_65535_are_kept(tmp_path):
 def test_a_vocabulary_without_a_special_token_is_refused(tmp_path, lacking):
     path = write_vocab(tmp_path / "vocab.txt", [t for t in SPECIAL if t != lacking] + ["a"])
     with pytest.raises(InputError) as error:
-        tokenizer.load(path)
+        load_tokenizer(path)
     assert str(error.value) == f"{path} lacks {lacking}; a BERT vocabulary needs all five"
 
 
 def test_blank_and_repeated_lines_are_refused_with_their_numbers(tmp_path):
     blank = write_vocab(tmp_path / "blank.txt", [*SPECIAL, "a", "", "b"])
     with pytest.raises(InputError, match="line 7 is empty"):
-        tokenizer.load(blank)
+        load_tokenizer(blank)
     repeated = write_vocab(tmp_path / "repeated.txt", [*SPECIAL, "a", "b", "a"])
     with pytest.raises(InputError, match="line 8 repeats line 6, 'a'"):
-        tokenizer.load(repeated)
+        load_tokenizer(repeated)
 
 
 def test_a_vocabulary_folder_says_itself_whether_it_is_cased(tmp_path):
     write_vocab(tmp_path / "vocab.txt", [*SPECIAL, "A", "a"])
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert ids(tokenizer.load(tmp_path), "A") == [5]
+    assert ids(load_tokenizer(tmp_path), "A") == [5]
     # and what is asked for by hand wins
-    assert ids(tokenizer.load(tmp_path / "vocab.txt", TokenizerConfig(lowercase=True)), "A") == [6]
+    assert ids(load_tokenizer(tmp_path / "vocab.txt", TokenizerConfig(lowercase=True)), "A") == [6]
 
 
 def test_accents_stay_where_case_stays_unless_told_otherwise():
@@ -176,7 +176,7 @@ def test_accents_stay_where_case_stays_unless_told_otherwise():
 def test_a_tokenizer_json_cannot_be_told_how_to_clean(tmp_path):
     toy(tmp_path, "a").save(tmp_path / "saved")
     with pytest.raises(SettingError, match=r"`lowercase` .* says itself"):
-        tokenizer.load(tmp_path / "saved", TokenizerConfig(lowercase=False))
+        load_tokenizer(tmp_path / "saved", TokenizerConfig(lowercase=False))
 
 
 def test_transformers_reads_a_tokenizer_with_other_cleaning_as_we_do(tmp_path):
@@ -191,7 +191,7 @@ def test_transformers_reads_a_tokenizer_with_other_cleaning_as_we_do(tmp_path):
     theirs.pre_tokenizer = pre_tokenizers.Whitespace()
     theirs.add_special_tokens(SPECIAL)
     theirs.save(str(tmp_path / "tokenizer.json"))
-    ours = tokenizer.load(tmp_path / "tokenizer.json")
+    ours = load_tokenizer(tmp_path / "tokenizer.json")
     ours.save(tmp_path / "saved")
     again = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
     expected = again("\u00c0B, C", add_special_tokens=False)["input_ids"]
@@ -203,7 +203,7 @@ def test_a_tokenizer_that_is_not_wordpiece_is_refused(tmp_path):
 
     Tokenizer(models.BPE()).save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(InputError, match="BPE"):
-        tokenizer.load(tmp_path)
+        load_tokenizer(tmp_path)
 
 
 def test_padding_and_truncation_stored_in_a_tokenizer_are_left_alone(tmp_path):
@@ -211,7 +211,7 @@ def test_padding_and_truncation_stored_in_a_tokenizer_are_left_alone(tmp_path):
     tokens.backend.enable_truncation(2)
     tokens.backend.enable_padding(length=4)
     tokens.backend.save(str(tmp_path / "tokenizer.json"))
-    assert ids(tokenizer.load(tmp_path / "tokenizer.json"), "a a a") == [5, 5, 5]
+    assert ids(load_tokenizer(tmp_path / "tokenizer.json"), "a a a") == [5, 5, 5]
 
 
 # --------------------------------------------------------------------------------- fingerprints
@@ -223,7 +223,7 @@ def test_the_fingerprint_survives_saving_by_transformers(tmp_path):
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
     assert theirs("a ab É")["input_ids"] == [2, *ids(tokens, "a ab É"), 3]
     theirs.save_pretrained(tmp_path / "theirs")
-    assert tokenizer.load(tmp_path / "theirs").fingerprint == tokens.fingerprint
+    assert load_tokenizer(tmp_path / "theirs").fingerprint == tokens.fingerprint
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
@@ -232,21 +232,21 @@ def test_the_fingerprint_is_that_of_the_tokenizer_that_transformers_makes(tmp_pa
     path = write_vocab(tmp_path / "vocab.txt", [*SPECIAL, "a"])
     theirs = transformers.BertTokenizer(vocab=str(path), do_lower_case=lowercase)
     theirs.save_pretrained(tmp_path / "theirs")
-    ours = tokenizer.from_vocab([*SPECIAL, "a"], lowercase=lowercase, strip_accents=lowercase)
+    ours = from_vocab([*SPECIAL, "a"], lowercase=lowercase, strip_accents=lowercase)
     assert '"strip_accents": null' in (tmp_path / "theirs/tokenizer.json").read_text()
-    assert tokenizer.load(tmp_path / "theirs").fingerprint == ours.fingerprint
+    assert load_tokenizer(tmp_path / "theirs").fingerprint == ours.fingerprint
 
 
 @pytest.mark.parametrize("inside", ["model", "tokenizer"])
 def test_a_run_or_data_folder_has_its_tokenizer_inside(tmp_path, inside):
     tokens = toy(tmp_path, "a")
     tokens.save(tmp_path / "folder" / inside)
-    assert tokenizer.load(tmp_path / "folder").fingerprint == tokens.fingerprint
+    assert load_tokenizer(tmp_path / "folder").fingerprint == tokens.fingerprint
 
 
 def test_the_fingerprint_tells_order_and_cleaning_apart():
     def build(vocab, **settings):
-        return tokenizer.from_vocab([*SPECIAL, *vocab], **settings).fingerprint
+        return from_vocab([*SPECIAL, *vocab], **settings).fingerprint
 
     prints = [
         build(["a", "b"], lowercase=True, strip_accents=True),

@@ -8,7 +8,7 @@ import transformers
 
 from bertpt.config import TokenizerConfig
 from bertpt.errors import InputError, OutputError, SettingError
-from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import load_tokenizer
 from bertpt.tokenizer.train import count_words, learn, train_tokenizer
 
 LETTERS = "Wel come to the lib Tok en izers libr ary ."  # every merge is a tie
@@ -112,7 +112,7 @@ def test_transformers_loads_the_folder_and_gives_the_same_ids(tmp_path):
     (tmp_path / "text.txt").write_text("Caf\u00e9 society. The caf\u00e9s of Paris\n" * 3)
     config = TokenizerConfig(vocab_size=60, lowercase=False, strip_accents=False)
     result = train_tokenizer([str(tmp_path / "text.txt")], tmp_path / "out", config=config)
-    ours = tokenizer.load(tmp_path / "out")
+    ours = load_tokenizer(tmp_path / "out")
     assert result == {"vocab_size": len(ours.vocab), "tokenizer_sha256": ours.fingerprint}
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     texts = ["The Caf\u00e9s", "paris Paris", "unseen w\u00f6rds"]

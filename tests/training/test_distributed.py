@@ -126,7 +126,7 @@ def after_a_step_of_muon(folder, ranks):
         }
 
     before = weights()
-    trainer._take_step(trainer.training[0])
+    trainer.take_step(trainer.training[0])
     return before, weights()
 
 
@@ -282,7 +282,7 @@ def kept_for_the_backward_pass(folder, ranks):
         trainer.model.zero_grad()
         kept[precision] = {
             "matrices": len(whole),
-            "loss": trainer._take_step(trainer.training[0]).loss,
+            "loss": trainer.take_step(trainer.training[0]).loss,
             "kinds": sorted({str(p.dtype) for p in trainer.model.parameters()}),
         }
     return kept
@@ -290,7 +290,7 @@ def kept_for_the_backward_pass(folder, ranks):
 
 def spoilt_in_the_second_rank(folder, ranks):
     """The error of a run in which the second step leaves rank 1 a weight that is not finite."""
-    take_step = trainer.Trainer._take_step
+    take_step = trainer.Trainer.take_step
 
     def spoiling_step(trainer, examples):
         result = take_step(trainer, examples)
@@ -299,7 +299,7 @@ def spoilt_in_the_second_rank(folder, ranks):
         return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer.Trainer, "_take_step", spoiling_step)
+        patch.setattr(trainer.Trainer, "take_step", spoiling_step)
         with pytest.raises(BertptError) as error:
             pretrain(
                 folder / "data", folder / "two/spoilt", config=config_of("sharded"), ranks=ranks
@@ -331,13 +331,13 @@ def saved_when_the_loss_is_not_finite(folder, ranks):
 def by_the_clock(folder, ranks):
     """Trains for a minute in which rank 0 makes steps of 10 seconds, rank 1 of 25."""
     now = [0.0]
-    take_step = trainer.Trainer._take_step
+    take_step = trainer.Trainer.take_step
 
     def slow_step(trainer, examples):
         now[0] += 25.0 if ranks.rank else 10.0
         return take_step(trainer, examples)
 
-    trainer.Trainer._take_step = slow_step
+    trainer.Trainer.take_step = slow_step
     schedule.time = SimpleNamespace(monotonic=lambda: now[0])
     trainer.time = schedule.time
     config = dataclasses.replace(config_of("plain"), steps=None, max_minutes=1.0, warmup=0.0)
@@ -736,7 +736,7 @@ def test_who_waits_in_vain_says_so_in_one_line(folder, tmp_path):
 def test_who_waits_for_a_rank_that_hangs_gives_up_in_one_line(folder, tmp_path):
     code = (
         "import time; from bertpt.training import trainer; "
-        "trainer.Trainer._take_step = lambda *_: time.sleep(300); "
+        "trainer.Trainer.take_step = lambda *_: time.sleep(300); "
         "from bertpt_cli.main import app; app()"
     )
     options = command(folder, tmp_path / "run", "--distributed-timeout-minutes", 0.25)[2:]

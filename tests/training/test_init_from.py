@@ -20,7 +20,7 @@ from bertpt.data.hf_view import transformers_view
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.pretrained import from_pretrained
 from bertpt.progress import Progress
-from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import load_tokenizer
 from bertpt.training.pretrain import pretrain
 from bertpt.training.resume import resumed_config
 from bertpt.training.trainer import Trainer
@@ -111,7 +111,7 @@ def stopped_run(run, monkeypatch):
     """Trains until Ctrl-C arrives in the middle of step 4; returns the RUN folder."""
 
     def run_from(model, **settings):
-        take_step = Trainer._take_step
+        take_step = Trainer.take_step
         runs = []
 
         def interrupted(trainer, examples):
@@ -121,7 +121,7 @@ def stopped_run(run, monkeypatch):
             return take_step(trainer, examples)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Trainer, "_take_step", interrupted)
+            patch.setattr(Trainer, "take_step", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 run(model, **settings)
         return runs[-1]
@@ -543,7 +543,7 @@ def test_a_run_comes_back_from_transformers_bit_for_bit(build_tiny, tmp_path, cl
     model.save_pretrained(tmp_path / "theirs")
     AutoTokenizer.from_pretrained(tmp_path / "run/model").save_pretrained(tmp_path / "theirs")
 
-    theirs = tokenizer.load(tmp_path / "theirs")
+    theirs = load_tokenizer(tmp_path / "theirs")
     assert theirs.fingerprint == Dataset(data).manifest["tokenizer_sha256"]
     config = dataclasses.replace(CONFIG, init_from=str(tmp_path / "theirs"))
     trainer = Trainer(Dataset(data), config, Progress())

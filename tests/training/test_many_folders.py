@@ -98,13 +98,13 @@ def last_metrics(out, split):
 
 def test_an_epoch_sees_every_example_of_every_folder_once(parts, tmp_path, monkeypatch):
     seen = Counter()
-    take_step = Trainer._take_step
+    take_step = Trainer.take_step
 
     def watched(trainer, examples):
         seen.update(tuple(example.input_ids.tolist()) for example in examples)
         return take_step(trainer, examples)
 
-    monkeypatch.setattr(Trainer, "_take_step", watched)
+    monkeypatch.setattr(Trainer, "take_step", watched)
     pretrain(parts, tmp_path / "run", config=dataclasses.replace(CONFIG, steps=None, epochs=2))
     assert seen == ids_of(parts, "train") + ids_of(parts, "train")
 

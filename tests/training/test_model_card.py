@@ -280,7 +280,7 @@ def test_the_same_command_gives_the_same_bytes(out, run):
 @pytest.fixture
 def stopped(data, tmp_path, monkeypatch):
     """A run that was stopped in step 6: newest checkpoint 3, newest evaluation 4."""
-    take_step = Trainer._take_step
+    take_step = Trainer.take_step
 
     def interrupted(trainer, examples):
         if trainer.budget.step + 1 == 6:
@@ -288,7 +288,7 @@ def stopped(data, tmp_path, monkeypatch):
         return take_step(trainer, examples)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_take_step", interrupted)
+        patch.setattr(Trainer, "take_step", interrupted)
         with pytest.raises(KeyboardInterrupt):
             pretrain(data, tmp_path / "stopped", config=CONFIG)
     assert set(evaluations(tmp_path / "stopped")) == {2, 4}

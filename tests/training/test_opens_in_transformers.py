@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.pretrained import from_pretrained
-from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import load_tokenizer
 from bertpt_cli.main import app
 
 PLACES = ("model", "best", "checkpoints/step-2", "checkpoints/step-3")
@@ -112,7 +112,7 @@ def test_checkpoints_and_model_open_as_the_class_they_are(run):
 
 @every_place
 def test_the_tokenizer_gives_the_ids_of_bertpt(run, place):
-    ours, theirs = tokenizer.load(run / place), AutoTokenizer.from_pretrained(run / place)
+    ours, theirs = load_tokenizer(run / place), AutoTokenizer.from_pretrained(run / place)
     expected = [[ours.cls_id, *ids, ours.sep_id] for ids in ours.encode_batch(SENTENCES)]
     assert theirs(list(SENTENCES))["input_ids"] == expected
     assert len({i for ids in expected for i in ids}) > 60

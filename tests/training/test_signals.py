@@ -231,7 +231,7 @@ def test_loader_processes_change_no_bit_also_when_interrupted(data, tmp_path, se
     "when",
     [
         (trainer.console, "training_bar"),
-        pytest.param((Trainer, "_take_step"), marks=pytest.mark.slow),
+        pytest.param((Trainer, "take_step"), marks=pytest.mark.slow),
     ],
     ids=["first", "in a step"],
 )
@@ -254,13 +254,13 @@ def test_signals_to_all_processes_are_for_the_one_that_trains(data, tmp_path, mo
 
 
 def test_a_loader_process_that_dies_ends_the_run_in_one_line(data, tmp_path, monkeypatch):
-    take_step = Trainer._take_step
+    take_step = Trainer.take_step
 
     def kill_first(trainer, examples):
         for process in multiprocessing.active_children():
             process.kill()
         return take_step(trainer, examples)
 
-    monkeypatch.setattr(Trainer, "_take_step", kill_first)
+    monkeypatch.setattr(Trainer, "take_step", kill_first)
     with pytest.raises(trainer.BertptError, match="a process that prepares examples died"):
         go(data, tmp_path / "run", loader_workers=1, steps=50)

@@ -72,7 +72,7 @@ def stopped_run(data, tmp_path, monkeypatch):
     """Trains until Ctrl-C arrives in the middle of a step (counted from 1); returns the RUN."""
 
     def run_until(step, **settings):
-        take_step = Trainer._take_step
+        take_step = Trainer.take_step
 
         def interrupted(trainer, examples):
             if trainer.budget.step + 1 == step:
@@ -81,7 +81,7 @@ def stopped_run(data, tmp_path, monkeypatch):
 
         out = tmp_path / "stopped"
         with monkeypatch.context() as patch:
-            patch.setattr(Trainer, "_take_step", interrupted)
+            patch.setattr(Trainer, "take_step", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 pretrain(data, out, config=dataclasses.replace(CONFIG, **settings))
         return out
@@ -169,7 +169,7 @@ def test_gradients_are_clipped_after_all_micro_batches(data, monkeypatch):
         norms.append(float(sum(squares)) ** 0.5)
 
     monkeypatch.setattr(trainer.optimizers[0], "step", note_norm)
-    result = trainer._take_step(trainer.training[0])
+    result = trainer.take_step(trainer.training[0])
     assert norms == [pytest.approx(0.01, rel=1e-3)]
     assert result.grad_norm > 0.1  # the norm that is logged is the one before clipping
 
@@ -489,7 +489,7 @@ def clock(monkeypatch):
 
     monkeypatch.setattr("bertpt.training.schedule.time", clock)
     monkeypatch.setattr("bertpt.training.trainer.time", clock)
-    monkeypatch.setattr(Trainer, "_take_step", lasting(Trainer._take_step, 1.0))
+    monkeypatch.setattr(Trainer, "take_step", lasting(Trainer.take_step, 1.0))
     monkeypatch.setattr(Trainer, "_evaluate", lasting(Trainer._evaluate, 8.0))
     return clock
 
@@ -574,7 +574,7 @@ class BadLosses:
     """Makes the loss of some steps (counted from 1) nan."""
 
     def __init__(self, monkeypatch, *steps):
-        take_step = Trainer._take_step
+        take_step = Trainer.take_step
 
         def poisoned(trainer, examples):
             head = trainer.model.cls.seq_relationship.bias
@@ -588,7 +588,7 @@ class BadLosses:
                     head.copy_(before)
             return result
 
-        monkeypatch.setattr(Trainer, "_take_step", poisoned)
+        monkeypatch.setattr(Trainer, "take_step", poisoned)
 
 
 def test_the_message_names_the_step_its_rows_and_the_way_out(data, tmp_path, monkeypatch):
@@ -673,7 +673,7 @@ def test_no_optimizer_steps_on_gradients_that_are_not_finite(data):
         trainer.model.cls.seq_relationship.bias[0] = math.nan
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
     with pytest.raises(BertptError, match="step 1: loss nan"):
-        trainer._take_step(trainer.training[0])
+        trainer.take_step(trainer.training[0])
     for name, parameter in trainer.model.named_parameters():
         assert torch.equal(parameter.nan_to_num(), before[name].nan_to_num()), name
 

@@ -26,8 +26,8 @@ from bertpt.data.masking import Masking
 from bertpt.errors import InputError, SettingError
 from bertpt.progress import Progress
 from bertpt.text import format_size, printable
-from bertpt.tokenizer import tokenizer, train
-from bertpt.tokenizer.tokenizer import Tokenizer
+from bertpt.tokenizer import train
+from bertpt.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 LARGE_CORPUS = 1 << 22  # bytes on disk; takes about a second
 
@@ -108,7 +108,7 @@ def build_folder(
         The manifest, and the corpus, which counts what was read.
     """
     source = (
-        tokenizer.load(tokenizer_path, tokenizer_config)
+        load_tokenizer(tokenizer_path, tokenizer_config)
         if tokenizer_path
         else tokenizer_config or TokenizerConfig()
     )

@@ -18,8 +18,7 @@ from bertpt.build.workers import Workers
 from bertpt.config import BuildConfig
 from bertpt.data.masking import Masking
 from bertpt.rng import generator
-from bertpt.tokenizer import tokenizer
-from bertpt.tokenizer.tokenizer import Tokenizer
+from bertpt.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 EXAMPLES_AT_ONCE = 1 << 12
 Maker = PairMaker | OrderMaker | SegmentMaker
@@ -124,7 +123,7 @@ def _google_batches(split: Split, on_documents: Callable[[int], object]) -> Iter
         dupe_factor=config.dupe_factor,
         whole_word=config.whole_word,
         seed=config.seed,
-        vocabulary=tokenizer.load(split.tokenizer_path),
+        vocabulary=load_tokenizer(split.tokenizer_path),
         scratch=split.folder,
         on_pair=on_pair,
         on_document=lambda: on_documents(1),
@@ -220,7 +219,7 @@ class _OpenSplit(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _open_split(split: Split) -> _OpenSplit:
-    documents, vocabulary = split.documents(), tokenizer.load(split.tokenizer_path)
+    documents, vocabulary = split.documents(), load_tokenizer(split.tokenizer_path)
     config = split.config
     max_num_tokens = config.seq_len - NUM_SPECIAL + (config.objective == "mlm")
     maker = MAKERS[config.objective](

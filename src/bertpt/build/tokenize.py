@@ -18,7 +18,7 @@ from bertpt.build.cached_tokenizer import ChunkTokenizer
 from bertpt.build.documents import DOCUMENTS, DocumentWriter, StoredDocuments
 from bertpt.build.workers import Workers
 from bertpt.progress import Progress
-from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import load_tokenizer
 
 CHARS_PER_TASK = 1 << 19
 # Ten million different sentences have two equal hashes in one of 370,000 runs.
@@ -166,4 +166,4 @@ def _encode(task: tuple[Path, np.dtype, pa.StringArray]) -> _Encoded:
 
 @lru_cache(maxsize=1)
 def _chunk_tokenizer(path: Path) -> ChunkTokenizer:
-    return ChunkTokenizer(tokenizer.load(path))
+    return ChunkTokenizer(load_tokenizer(path))

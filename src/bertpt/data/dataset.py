@@ -18,7 +18,7 @@ from bertpt.data.example import Example
 from bertpt.data.masking import Masking
 from bertpt.errors import InputError, MismatchError
 from bertpt.text import printable
-from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
     import datasets
@@ -137,7 +137,7 @@ class Dataset:
         return {str(folder.path.resolve()): folder.verified for folder in self._folders}
 
     @property
-    def tokenizer(self) -> tokenizer.Tokenizer:
+    def tokenizer(self) -> Tokenizer:
         """The tokenizer that produced the ids."""
         return self._folders[0].tokenizer
 
@@ -201,8 +201,8 @@ class _Folder:
         self.verified: dict[str, Sequence[int]] = {}
 
     @cached_property
-    def tokenizer(self) -> tokenizer.Tokenizer:
-        loaded = tokenizer.load(self.path / "tokenizer")
+    def tokenizer(self) -> Tokenizer:
+        loaded = load_tokenizer(self.path / "tokenizer")
         _require_same(
             self.path / "tokenizer", loaded.fingerprint, self.manifest["tokenizer_sha256"]
         )

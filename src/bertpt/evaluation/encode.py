@@ -21,7 +21,7 @@ from bertpt.model.bert import BertModel, mean_of_tokens
 from bertpt.model.hf_files import find_model
 from bertpt.model.pretrained import POOLER, load_model
 from bertpt.text import without_surrogates
-from bertpt.tokenizer import tokenizer
+from bertpt.tokenizer.tokenizer import load_tokenizer
 
 # Batches that are read ahead to be sorted by length; the vectors of all tokens take more room.
 BATCHES_AHEAD = {"mean": 64, "cls": 64, "pooler": 64, "tokens": 4}
@@ -64,7 +64,7 @@ class TextEncoder:
     def __init__(self, model_path: Path, config: EncodeConfig) -> None:
         self._config = config
         folder = find_model(model_path)
-        self.tokenizer = tokenizer.load(folder)
+        self.tokenizer = load_tokenizer(folder)
         self._device = choose_device(config.device)
         self._precision = choose_precision(config.precision, self._device)
         self._model, report = load_model(BertModel, folder)

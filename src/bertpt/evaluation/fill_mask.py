@@ -16,8 +16,7 @@ from bertpt.model.bert import BertForPreTraining
 from bertpt.model.hf_files import find_model
 from bertpt.model.pretrained import MLM_HEAD, load_model
 from bertpt.text import without_surrogates
-from bertpt.tokenizer import tokenizer
-from bertpt.tokenizer.tokenizer import Tokenizer
+from bertpt.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 MASK = "[MASK]"
 
@@ -38,7 +37,7 @@ class MaskFiller:
 
     def __init__(self, model_path: Path, *, device: str = "auto") -> None:
         folder = find_model(model_path)
-        self.tokenizer = tokenizer.load(folder)
+        self.tokenizer = load_tokenizer(folder)
         self._device = choose_device(device)
         self._model, report = load_model(BertForPreTraining, folder)
         report.require(MLM_HEAD, folder)

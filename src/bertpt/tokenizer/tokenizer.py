@@ -22,7 +22,7 @@ MAX_CHARS_PER_WORD = 100  # longer words are [UNK], as in transformers
 class Tokenizer:
     """A BERT WordPiece tokenizer, for which special tokens spelled in a text are plain text.
 
-    `load` reads one, `bertpt.tokenizer.train.learn` makes one.
+    `load_tokenizer` reads one, `bertpt.tokenizer.train.learn` makes one.
 
     Attributes:
         vocab: the entries in the order of their ids.
@@ -129,7 +129,7 @@ class Tokenizer:
 # ------------------------------------------------------------------------------------------ load
 
 
-def load(path: Path, cleaning: TokenizerConfig | None = None) -> Tokenizer:
+def load_tokenizer(path: Path, cleaning: TokenizerConfig | None = None) -> Tokenizer:
     """Loads a tokenizer.json, a vocab.txt, or a folder with one.
 
     Args:
@@ -145,7 +145,7 @@ def load(path: Path, cleaning: TokenizerConfig | None = None) -> Tokenizer:
         for place in ("", "model", "tokenizer"):
             for name in ("tokenizer.json", "vocab.txt"):
                 if (path / place / name).is_file():
-                    return load(path / place / name, cleaning)
+                    return load_tokenizer(path / place / name, cleaning)
         raise InputError(f"{path} holds neither tokenizer.json nor vocab.txt; put its own there")
     if not path.is_file():
         raise InputError(f"no such tokenizer: {path}")

@@ -182,7 +182,7 @@ class Trainer:
                 started = time.monotonic()
                 set_learning_rate(self.optimizers, self.schedule(*budget.next_step()))
                 examples = next(batches)
-                result = self._take_step(examples)
+                result = self.take_step(examples)
                 budget.count_step(time.monotonic() - started)
                 # -----------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class Trainer:
 
     # ---------------------------------------------------------------------------------------- step
 
-    def _take_step(self, examples: list[Example]) -> StepResult:
+    def take_step(self, examples: list[Example]) -> StepResult:
         """Run forward and backward over the micro-batches, then update the weights once."""
         config, step = self.config, self.budget.step
         self.model.train()
