@@ -25,7 +25,7 @@ test: install  ## run the tests (three to four minutes on 2 cores)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile
 
 test-slow: install  ## run the tests that take minutes
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow --timeout 3600
 
 check: install  ## ruff, mypy, import-linter
 	$(BIN)/ruff format --check

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import multiprocessing
 import operator
 import os
 import random
@@ -10,7 +11,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 
 from bertpt.build import make_examples, tokenize, workers
@@ -78,12 +78,38 @@ def test_a_worker_that_dies_ends_the_work_in_seconds(monkeypatch):
 
     def work_and_kill(pool):
         for _ in pool.map(time.sleep, [0.05] * 1000):
-            for number in pool._pool._processes:
-                psutil.Process(number).kill()
+            for process in multiprocessing.active_children():
+                process.kill()
 
     with Workers(2) as pool, pytest.raises(BertptError, match="a worker process died"):
         work_and_kill(pool)
     assert time.monotonic() - started < 30
+
+
+# In a worker, announces a result of 1 MB and dies, as if killed while sending it.
+DIE_WHILE_SENDING = """
+from multiprocessing import connection, parent_process
+
+def send_header(pipe, _):
+    import os, signal, struct
+    os.write(pipe.fileno(), struct.pack("!i", 1 << 20))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if parent_process():
+    connection.Connection.send_bytes = send_header
+"""
+
+
+def test_a_worker_that_dies_while_sending_a_result_is_noticed(monkeypatch):
+    monkeypatch.setattr(workers, "TASKS_ALONE", 0)
+    with Workers(2) as pool, pytest.raises(BertptError, match="a worker process died"):
+        list(pool.map(exec, [DIE_WHILE_SENDING] * 40))
+
+
+def test_an_incomplete_result_does_not_keep_the_pool_from_ending():
+    with Workers(3) as pool:
+        pool.start(partial(exec, DIE_WHILE_SENDING))
+        time.sleep(2)
 
 
 def test_there_is_at_least_one_core():

@@ -63,9 +63,18 @@ class Workers:
         # Workers have nothing to clean up, so kill them: a second Ctrl-C would end the wait below,
         # and then they would wait for work forever, and this process for them. The public method,
         # `kill_workers`, is new in Python 3.14.
+        self._close_result_pipe(self._pool)
         for process in list((self._pool._processes or {}).values()):  # noqa: SLF001
             process.kill()
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _close_result_pipe(self, pool: ProcessPoolExecutor) -> None:
+        """Close this process's copy of the end of the result pipe that workers write to.
+
+        Otherwise, if a worker is killed while it sends a result, the pool waits for the rest of it
+        forever. Workers inherit the pipe, so it must stay open until all have been started.
+        """
+        pool._result_queue._writer.close()  # type: ignore[attr-defined]  # noqa: SLF001
 
     def start(self, prepare: Callable[[], object]) -> None:
         """Start the other processes, if any, without waiting for them.
@@ -126,7 +135,10 @@ class Workers:
             self._pool = ProcessPoolExecutor(self._number - 1, context, _begin, (prepare,))
         # A terminal sends Ctrl-C to all processes; only this one should handle it.
         with block_signals({signal.SIGINT}):
-            return self._pool.submit(function, *arguments)
+            future = self._pool.submit(function, *arguments)
+        if len(self._pool._processes) == self._number - 1:  # noqa: SLF001
+            self._close_result_pipe(self._pool)
+        return future
 
 
 def _begin(prepare: Callable[[], object]) -> None:
