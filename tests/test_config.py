@@ -88,11 +88,11 @@ def test_lengths_of_a_run_exclude_each_other():
     ("settings", "message"),
     [
         ({"steps": 5, "warmup": 10}, "`warmup` 10 exceeds `steps` 5"),
-        ({"max_minutes": 5, "warmup": 10}, "`warmup` 10 counts steps"),
-        ({"max_minutes": 5, "schedule": "wsd", "decay": 10}, "`decay` 10 counts steps"),
-        ({"max_minutes": 5, "schedule": "google"}, "`schedule` google counts steps"),
+        ({"max_minutes": 5, "warmup": 10}, "`warmup` 10 is a number of steps"),
+        ({"max_minutes": 5, "schedule": "wsd", "decay": 10}, "`decay` 10 is a number of steps"),
+        ({"max_minutes": 5, "schedule": "google"}, "`schedule` google needs a number of steps"),
         ({"steps": 5, "schedule": "wsd", "decay": 10}, "`decay` 10 exceeds `steps` 5"),
-        ({"decay": 0.1}, "`decay` 0.1 is for `schedule` wsd"),
+        ({"decay": 0.1}, "`decay` 0.1 requires `schedule` wsd"),
         (
             {"schedule": "wsd", "warmup": 0.6, "decay": 0.5, "max_minutes": 3},
             "`decay` 0.5 and `warmup` 0.6 together exceed `max_minutes` 3",
@@ -218,7 +218,9 @@ def test_a_shape_beside_another_model_is_refused(name, value):
     with pytest.raises(SettingError) as caught:
         PretrainConfig(init_from="first", **{name: value})
     assert caught.value.setting == name
-    assert str(caught.value).startswith(f"{option} and `init_from` exclude each other: first ")
+    assert str(caught.value) == (
+        f"{option} and `init_from` exclude each other: it is that of first"
+    )
 
 
 def test_positions_are_extended_of_another_model_only():

@@ -32,7 +32,7 @@ def build_data(
         Path | None,
         typer.Option(
             metavar="DATA",
-            help="Data folder to write; --dry-run alone does without.",
+            help="Data folder to write; not needed with --dry-run.",
             show_default=False,
         ),
     ] = None,
@@ -40,8 +40,8 @@ def build_data(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="A tokenizer.json, a vocab.txt or a folder with one, such as a MODEL; without it "
-            "a vocabulary is learned from the text.",
+            help="A tokenizer.json, a vocab.txt, or a folder with one, such as a MODEL (default: "
+            "learn a vocabulary from the text).",
             show_default=False,
         ),
     ] = None,
@@ -49,8 +49,7 @@ def build_data(
         int | None,
         typer.Option(
             metavar="N",
-            help="Processes to work in; their number does not show in the result (default: one "
-            "for each core).",
+            help="Number of processes; does not change the output (default: one per core).",
             show_default=False,
         ),
     ] = None,
@@ -58,8 +57,8 @@ def build_data(
         bool,
         typer.Option(
             "--dry-run",
-            help="Write nothing: build from a sample (8 MB, from the beginnings of up to 64 files) "
-            "and report that, with what the whole would give.",
+            help="Write nothing; build from a sample (8 MB, from the starts of up to 64 files), "
+            "print its report and an estimate for the full input.",
         ),
     ] = False,
     overwrite: Overwrite = False,
@@ -69,8 +68,8 @@ def build_data(
 ) -> None:
     """Turn text into masked sentence pairs.
 
-    Documents are separated by blank lines; some are held out whole for valid/. The same command
-    gives the same bytes every time.
+    Blank lines separate documents. Whole documents are held out for valid/. The same command gives
+    the same bytes every time.
     """
     from bertpt.build import build
     from bertpt.build import dry_run as dry
@@ -78,32 +77,31 @@ def build_data(
 
     if workers is not None and workers < 1:
         raise SettingError("workers", f"{workers} must be at least 1")
-    asked = given(context, TokenizerConfig)
+    tokenizer_options = given(context, TokenizerConfig)
     if tokenizer:
-        _refuse_contradictions(tokenizer, asked)
-    how: dict[str, Any] = {
+        _refuse_learning_options(tokenizer_options, tokenizer)
+    options: dict[str, Any] = {
         "tokenizer_path": tokenizer,
         "config": config,
-        "tokenizer_config": tokenizer_config if asked or not tokenizer else None,
+        "tokenizer_config": tokenizer_config if tokenizer_options or not tokenizer else None,
         "workers": workers or num_cores(),
         "progress": show_progress(quiet=quiet),
     }
     if dry_run:
-        manifest, place = dry.dry_run(inputs, **how), None
+        manifest, written = dry.dry_run(inputs, **options), None
     elif out:
-        manifest = build.build_data(inputs, out, overwrite=overwrite, **how)
-        place = printable(out)
+        manifest = build.build_data(inputs, out, overwrite=overwrite, **options)
+        written = printable(out)
     else:
         raise MissingOption("--out")
     if json:
-        print_json({"out": place, **manifest})
+        print_json({"out": written, **manifest})
     else:
         print_data_report(manifest)
 
 
-def _refuse_contradictions(tokenizer: Path, asked: dict[str, Any]) -> None:
-    """Options that say how to learn a vocabulary must not be ignored where one is given."""
-    for name in asked.keys() - {"lowercase", "strip_accents"}:
+def _refuse_learning_options(given: dict[str, Any], tokenizer: Path) -> None:
+    for name in given.keys() - {"lowercase", "strip_accents"}:
         raise SettingError(
-            name, f"is for learning a vocabulary, and --tokenizer {tokenizer} is one already"
+            name, f"is for learning a vocabulary; with --tokenizer {tokenizer}, none is learned"
         )

@@ -25,7 +25,7 @@ def encode(
     config: EncodeConfig,
     *,
     pair: Annotated[
-        bool, typer.Option("--pair", help="Each text is two, with a tab between them.")
+        bool, typer.Option("--pair", help="Encode pairs of texts, separated by a tab.")
     ] = False,
     out: Annotated[
         Path | None,
@@ -42,21 +42,21 @@ def encode(
 ) -> None:
     """Turn texts, or each of their tokens, into vectors.
 
-    Prints one JSON object a text, in their order, with text (and text_pair) and embedding, or
-    with tokens and embeddings for --pooling tokens. Any number of texts takes the same memory.
+    Prints one JSON object per text, in order, with text (and text_pair) and embedding, or, with
+    --pooling tokens, tokens and embeddings. Memory does not grow with the number of texts.
     """
     with while_importing():
         from bertpt.evaluation.encode import TextEncoder
-        from bertpt.evaluation.vector_file import require_place, vector_file
+        from bertpt.evaluation.vector_file import require_writable, vector_file
 
     by_token, progress = config.pooling == "tokens", show_progress(quiet=quiet)
     if out is not None:
-        require_place(out, by_token=by_token, overwrite=overwrite)
+        require_writable(out, by_token=by_token, overwrite=overwrite)
     encoder = TextEncoder(model, config)
     if encoder.ignored_note:
         progress.log(f"{model}: {encoder.ignored_note}")
     given = read_texts(texts)
-    # A bar would stand between the vectors where both go to the terminal.
+    # On a terminal, a bar would appear between the printed vectors.
     bar = show_progress(quiet=quiet or out is None).bar("encoding", unit="text")
     encoded = encoder.encode(
         map(_split, given) if pair else (text.text for text in given), on_batch=bar.update
@@ -77,8 +77,8 @@ def encode(
             num_cut += one.is_cut
     if num_cut:
         progress.log(
-            f"warning: {num_cut:,} of {num_texts:,} texts have more than the {encoder.max_tokens} "
-            "tokens that the model reads and were cut"
+            f"warning: {num_cut:,} of {num_texts:,} texts were truncated to the model's maximum "
+            f"of {encoder.max_tokens} tokens"
         )
     if out is not None and json:
         figures = {"num_texts": num_texts, "hidden_size": encoder.hidden_size}
@@ -92,8 +92,8 @@ def _split(text: Text) -> tuple[str, str]:
     parts = text.text.split("\t")
     if len(parts) != 2:
         raise InputError(
-            f"{text.where}--pair needs two texts with one tab between them, and there are "
-            f"{len(parts) - 1} tabs: {text.text[:60]!r}"
+            f"{text.where}--pair needs two texts separated by one tab, found {len(parts) - 1} "
+            f"tabs: {text.text[:60]!r}"
         )
     return parts[0], parts[1]
 

@@ -20,9 +20,9 @@ def eval_mlm(
     quiet: Quiet = False,
     config_file: Config = None,  # noqa: ARG001  its callback does the work
 ) -> None:
-    """Evaluate a model on the stored masks of data folders.
+    """Evaluate a model on held-out data.
 
-    The masks are part of DATA, so the figures are the same every time and for every batch size.
+    It uses the masks stored in DATA, so the figures are the same every time.
     """
     with while_importing():
         from bertpt.evaluation import mlm

@@ -22,10 +22,10 @@ def fill_mask(
     quiet: Quiet = False,
     config_file: Config = None,  # noqa: ARG001  its callback does the work
 ) -> None:
-    """Print the likeliest tokens for each [MASK] in a text.
+    """Print the most likely tokens for each [MASK] in a text.
 
-    With --json, and for standard input, one JSON object a text. A text that cannot be filled is
-    one error line; the others still come out, and the exit status is 1.
+    With --json, and for standard input, it prints one JSON object per text. A text that cannot be
+    filled gives one line on standard error, and the exit status is 1.
     """
     with while_importing():
         from bertpt.evaluation.fill_mask import MaskFiller

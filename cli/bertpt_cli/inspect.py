@@ -16,12 +16,12 @@ def inspect(
     config: InspectConfig,
     *,
     json: Json = False,
-    quiet: Quiet = False,  # noqa: ARG001  every command takes it
+    quiet: Quiet = False,  # noqa: ARG001  every command has it
     config_file: Config = None,  # noqa: ARG001  its callback does the work
 ) -> None:
-    """Print a data folder's figures and examples.
+    """Print the figures of a data folder, and some examples.
 
-    A token to predict is written [seen|true]: what the model sees there, and what it should find.
+    A token to predict is printed as [seen|true]: what the model sees, and what it should predict.
     """
     from bertpt.build.describe import describe
     from bertpt.data.dataset import Dataset

@@ -1,4 +1,4 @@
-"""Options made from the dataclasses of bertpt.config, and those that every command has."""
+"""Command-line options: generated from bertpt.config, and common to all commands."""
 
 import dataclasses
 import functools
@@ -23,9 +23,9 @@ else:
 def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command one option for each field of its `Settings` parameters.
 
-    The command receives the dataclasses made from the options' values. Names, defaults, help and
-    ranges are in bertpt.config only. With --resume it receives None, since what is `given` is then
-    compared with the settings of the run, not with the defaults.
+    The command receives the dataclasses. Names, defaults, help and ranges come from bertpt.config.
+    With --resume the command receives None, because the options `given` are then compared with the
+    settings of the run, not with the defaults.
     """
     hints = get_type_hints(command, include_extras=True)
     plain: list[inspect.Parameter] = []
@@ -88,7 +88,7 @@ def _number_parser(number: type, words: str) -> Callable[[Any], Any]:
 
     def parse(value: Any) -> Any:
         try:
-            return number(str(value))  # for str(True), from a TOML file, is no number
+            return number(str(value))  # str refuses True, from a TOML file
         except ValueError:
             raise typer.BadParameter(f"{value!r} is not {words}") from None
 
@@ -132,7 +132,7 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
 
 
 class MissingOption(TyperException):
-    """An option is missing that only some uses of a command need; worded as in Typer."""
+    """An option is missing that some uses of a command require; worded as in Typer."""
 
     exit_code = 2
 
@@ -154,8 +154,8 @@ DataFolders = Annotated[
     list[Path],
     typer.Argument(
         metavar="DATA",
-        help="DATA folder, or several with one vocabulary (such as those of build-data --shard), "
-        "which are read as one.",
+        help="One or more DATA folders with the same vocabulary, such as those of build-data "
+        "--shard.",
         show_default=False,
     ),
 ]

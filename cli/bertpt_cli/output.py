@@ -83,7 +83,7 @@ def decimals(number: float | None, places: int) -> str:
 
 
 def print_data_report(manifest: Mapping[str, Any]) -> None:
-    """Print a manifest's figures, a column for each split, and a histogram of lengths."""
+    """Print the figures of a manifest, one column per split, and a histogram of lengths."""
     if manifest.get("dry_run"):
         typer.echo(f"dry run on {_sample(manifest)}; nothing was written")
     print_table(_rows_by_split(manifest))
@@ -93,7 +93,7 @@ def print_data_report(manifest: Mapping[str, Any]) -> None:
         percent(manifest.get(f"{key}_share"))
         for key in ("unknown", "duplicate_sentences", "duplicate_documents")
     )
-    typer.echo(f"{characters} characters a token, {unknown} of the tokens unknown")
+    typer.echo(f"{characters} characters per token, {unknown} of the tokens unknown")
     typer.echo("duplicates: {} of the sentences, {} of the documents".format(*duplicates))
     print_histogram(manifest.get("length_histogram"))
     typer.echo(
@@ -156,7 +156,7 @@ def _rows_by_split(manifest: Mapping[str, Any]) -> list[tuple[str, ...]]:
         share(f"  {is_random}", random, labelled),
         ("  majority baseline", *map(percent, newer("majority_baseline"))),
         share("  tokens to predict", manifest["masked_tokens"], manifest["example_tokens"]),
-        ("    a sequence", *masked),
+        ("    per sequence", *masked),
         share("  slots filled", manifest["example_tokens"], slots),
         ("  sentences truncated", *map(percent, newer("truncated_share"))),
     ]
@@ -167,7 +167,7 @@ def _objective(manifest: Mapping[str, Any]) -> str:
 
 
 def print_histogram(histogram: Mapping[str, list[int]] | None) -> None:
-    """Print the training examples by length, a line with a bar for each bin."""
+    """Print the number of training examples by length, with bars."""
     if histogram is None:
         typer.echo("training examples by length: -")
         return

@@ -1,4 +1,4 @@
-"""TEXT arguments: the texts themselves, or the lines of standard input."""
+"""TEXT arguments: texts, or - for the lines of standard input."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,22 +12,22 @@ from bertpt.text import printable
 Texts = Annotated[
     list[str],
     typer.Argument(
-        metavar="TEXT", help="Texts, or - for standard input, one a line.", show_default=False
+        metavar="TEXT", help="Texts, or - for standard input, one per line.", show_default=False
     ),
 ]
 
 
 class Text(NamedTuple):
-    """A text and where it stands: "line 3: " of standard input, or nothing."""
+    """A text, and its line in standard input, such as "line 3: ", or ""."""
 
     text: str
     where: str
 
 
 def read_texts(arguments: Iterable[str]) -> Iterator[Text]:
-    """The texts that the arguments stand for, each read when it is asked for.
+    """Yield the texts of the arguments; standard input is read line by line.
 
-    A byte that is no UTF-8 becomes U+FFFD, so that there are as many texts as lines.
+    Invalid UTF-8 becomes U+FFFD, so every line gives one text.
     """
     for argument in arguments:
         if argument != "-":

@@ -21,11 +21,13 @@ def train_tokenizer(
     *,
     text_field: Annotated[
         str,
-        typer.Option(metavar="NAME", help="Field of a JSONL or Parquet row that holds its text."),
+        typer.Option(
+            metavar="NAME", help="Field of a JSONL or Parquet row that contains the text."
+        ),
     ] = "text",
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Refuse text that is not clean instead of mending it."),
+        typer.Option("--strict", help="Refuse text that needs repair."),
     ] = False,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -34,7 +36,7 @@ def train_tokenizer(
 ) -> None:
     """Learn a WordPiece vocabulary from text.
 
-    The folder loads with transformers.AutoTokenizer and with build-data's --tokenizer. The same
+    Use the folder with build-data --tokenizer, or load it with transformers.AutoTokenizer. The same
     text gives the same bytes every time.
     """
     from bertpt.tokenizer import train
@@ -51,4 +53,4 @@ def train_tokenizer(
     if json:
         print_json({"out": printable(out), **result})
     else:
-        typer.echo(f"{result['vocab_size']:,} entries in {printable(out)}")
+        typer.echo(f"{printable(out)}: a vocabulary of {result['vocab_size']:,} tokens")

@@ -277,7 +277,7 @@ def test_documents_of_one_sentence_give_a_warning_and_random_pairs_only(make):
 
 @pytest.mark.parametrize("text", ["", "\n \n\t\n", "\u200b\n"])
 def test_a_corpus_without_text_leaves_nothing_behind(tmp_path, make, text):
-    with pytest.raises(InputError, match=r"data\.txt: no text in it"):
+    with pytest.raises(InputError, match=r"data\.txt: contains no text"):
         make(text)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.txt", "vocab.txt"]
 

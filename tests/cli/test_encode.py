@@ -360,9 +360,7 @@ def test_progress_is_told_on_stderr_and_only_beside_a_file(done, trained, tmp_pa
 
 
 def test_texts_that_were_cut_are_counted_in_a_warning(done, trained):
-    warning = (
-        "warning: 2 of 3 texts have more than the 32 tokens that the model reads and were cut\n"
-    )
+    warning = "warning: 2 of 3 texts were truncated to the model's maximum of 32 tokens\n"
     result = done("encode", trained, LONG, "the dog", f"{LONG} dog")
     assert result.stderr == warning
     assert [one["text"] for one in objects(result)] == [LONG, "the dog", f"{LONG} dog"]

@@ -174,18 +174,18 @@ FAULTY_INPUT = {
     "build-data theirs --out out": (
         "error: theirs contains no .txt, .jsonl (also .gz, .bz2, .xz, .zst) or .parquet"
     ),
-    "build-data empty.txt --out out": "error: empty.txt: no text in it",
-    "build-data empty.txt --out out --tokenizer vocab.txt": "error: empty.txt: no text in it",
-    "build-data empty.txt.gz --out out": "error: empty.txt.gz: no text in it",
-    "build-data blank.txt --out out": "error: blank.txt: no text in it",
-    "build-data blank.txt --out out --tokenizer vocab.txt": "error: blank.txt: no text in it",
+    "build-data empty.txt --out out": "error: empty.txt: contains no text",
+    "build-data empty.txt --out out --tokenizer vocab.txt": "error: empty.txt: contains no text",
+    "build-data empty.txt.gz --out out": "error: empty.txt.gz: contains no text",
+    "build-data blank.txt --out out": "error: blank.txt: contains no text",
+    "build-data blank.txt --out out --tokenizer vocab.txt": "error: blank.txt: contains no text",
     "build-data blank.txt empty.txt --out out --tokenizer vocab.txt": (
-        "error: blank.txt, empty.txt: no text in it"
+        "error: blank.txt, empty.txt: contains no text"
     ),
-    "build-data - --out out": "error: standard input: no text in it",
+    "build-data - --out out": "error: standard input: contains no text",
     "train-tokenizer missing.txt --out out": "error: no such file or folder: missing.txt",
-    "train-tokenizer empty.txt --out out": "error: empty.txt: no text in it",
-    "train-tokenizer blank.txt --out out": "error: blank.txt: no text in it",
+    "train-tokenizer empty.txt --out out": "error: empty.txt: contains no text",
+    "train-tokenizer blank.txt --out out": "error: blank.txt: contains no text",
     "build-data empty.txt --out out --tokenizer vocab.txt --shard 1/2": (
         "error: empty.txt: no document in part 1/2; make fewer parts"
     ),
@@ -230,14 +230,14 @@ FAULTY_INPUT = {
         "error: no-mask.txt lacks [MASK]; a BERT vocabulary needs all five"
     ),
     "build-data two.txt --out out --tokenizer gap.txt": (
-        "error: gap.txt: line 8 is empty, which would shift every later id"
+        "error: gap.txt: line 8 is empty; a token's id is its line number"
     ),
     "build-data two.txt --out out --tokenizer twice.txt": (
         "error: twice.txt: line 15 repeats line 6, 'a'"
     ),
     "build-data two.txt --out out --tokenizer missing": "error: no such tokenizer: missing",
     "build-data two.txt --out out --tokenizer theirs": (
-        "error: theirs holds neither tokenizer.json nor vocab.txt; put its own there"
+        "error: theirs contains no tokenizer.json or vocab.txt; copy one there"
     ),
     # the output
     "build-data two.txt --out data": (
@@ -271,7 +271,7 @@ FAULTY_INPUT = {
         )
     },
     "build-data empty.txt --out data --overwrite --tokenizer vocab.txt": (
-        "error: empty.txt: no text in it"
+        "error: empty.txt: contains no text"
     ),
     # data and model do not fit
     "pretrain missing --out out": "error: no such data folder: missing",
@@ -291,18 +291,16 @@ FAULTY_INPUT = {
         "error: theirs has no config.json or model.safetensors, and no model/ folder with both"
     ),
     "fill-mask missing 'a [MASK].'": NO_MODEL,
-    "fill-mask run 'the dog'": "error: no [MASK] in the text, so nothing to fill: 'the dog'",
-    "fill-mask run 'the [mask]'": "error: no [MASK] in the text, so nothing to fill: 'the [mask]'",
-    "fill-mask run ''": "error: no [MASK] in the text, so nothing to fill: ''",
-    "fill-mask run 'the dog' --mask-word a": (
-        "error: no 'a' in the text, so nothing to fill: 'the dog'"
-    ),
+    "fill-mask run 'the dog'": "error: no [MASK] to fill in the text 'the dog'",
+    "fill-mask run 'the [mask]'": "error: no [MASK] to fill in the text 'the [mask]'",
+    "fill-mask run ''": "error: no [MASK] to fill in the text ''",
+    "fill-mask run 'the dog' --mask-word a": ("error: no 'a' to mask in the text 'the dog'"),
     "encode missing 'a b'": NO_MODEL,
     "encode theirs 'a b'": (
         "error: theirs has no config.json or model.safetensors, and no model/ folder with both"
     ),
     "encode run 'a b' --pair": (
-        "error: --pair needs two texts with one tab between them, and there are 0 tabs: 'a b'"
+        "error: --pair needs two texts separated by one tab, found 0 tabs: 'a b'"
     ),
     "encode run 'a b' --out data/token_counts.npy": (
         "error: data/token_counts.npy exists, and was not made by this command; give another --out"
@@ -379,7 +377,7 @@ DAMAGE = {
     },
     "inspect other-tokenizer": (
         "error: other-tokenizer/tokenizer has SHA-256 [0-9a-f]{12}, its manifest says "
-        "[0-9a-f]{12}; it was damaged or changed, so build the data again"
+        "[0-9a-f]{12}; it is damaged or was changed: build the data again"
     ),
     "eval-mlm run bad-counts": r"error: bad-counts/token_counts\.npy.+",
     "eval-mlm torn-model data": r"error: torn-model/model/model\.safetensors cannot be read: .+",
@@ -482,7 +480,8 @@ def test_the_same_data_twice_is_refused_and_both_names_are_told(run, trained, da
     ):
         result = run(*command)
         assert result.stderr == (
-            f"error: {data} and {copy} hold the same data (manifest {given[:12]}); give it once\n"
+            f"error: {data} and {copy} contain the same data (manifest {given[:12]}); "
+            "give it once\n"
         )
         assert (result.exit_code, result.stdout) == (1, "")
     assert not (tmp_path / "o").exists()
@@ -517,7 +516,7 @@ FAULTY_CALL = {
     ),
     f"{BUILD} --objective maybe": "error: --objective maybe is not one of nsp, sop, mlm",
     f"{BUILD} --pairing google --span": (
-        "error: --span and --pairing google exclude each other: Google has none"
+        "error: --span and --pairing google exclude each other: google-research/bert has no spans"
     ),
     f"{BUILD} --pairing google --objective sop": (
         "error: --objective sop and --pairing google exclude each other"
@@ -552,17 +551,17 @@ FAULTY_CALL = {
     f"{PRETRAIN} --warmup -1": "error: --warmup -1.0 must be at least 0",
     f"{PRETRAIN} --steps 5 --warmup 6": "error: --warmup 6 exceeds --steps 5",
     f"{PRETRAIN} --max-minutes 1 --warmup 6": (
-        "error: --warmup 6 counts steps, and --max-minutes does not; give a share"
+        "error: --warmup 6 is a number of steps; with --max-minutes, give a fraction"
     ),
     f"{PRETRAIN} --schedule google --max-minutes 1": (
-        "error: --schedule google counts steps, and --max-minutes does not; give --steps or "
-        "--epochs"
+        "error: --schedule google needs a number of steps; use --steps or --epochs instead of "
+        "--max-minutes"
     ),
-    f"{PRETRAIN} --decay 0.1": "error: --decay 0.1 is for --schedule wsd",
+    f"{PRETRAIN} --decay 0.1": "error: --decay 0.1 requires --schedule wsd",
     f"{PRETRAIN} --schedule wsd --decay -1": "error: --decay -1.0 must be at least 0",
     f"{PRETRAIN} --schedule wsd --steps 5 --decay 6": "error: --decay 6 exceeds --steps 5",
     f"{PRETRAIN} --schedule wsd --max-minutes 1 --decay 6": (
-        "error: --decay 6 counts steps, and --max-minutes does not; give a share"
+        "error: --decay 6 is a number of steps; with --max-minutes, give a fraction"
     ),
     f"{PRETRAIN} --schedule wsd --steps 9 --warmup 6 --decay 4": (
         "error: --decay 4 and --warmup 6 together exceed --steps 9"
@@ -597,7 +596,7 @@ FAULTY_CALL = {
         "error: --layer and --pooling pooler exclude each other: the pooler reads the last layer"
     ),
     "encode run a --out v.npy --pooling tokens": (
-        "error: --out v.npy can hold one vector a text only; for those of tokens use .safetensors"
+        "error: --out v.npy cannot store vectors by token; use .safetensors instead of .npy"
     ),
     "encode run a --out v.txt": "error: --out v.txt must end in .npy or .safetensors",
     "fill-mask run 'a [MASK].' --mask-word zebra": (
@@ -613,11 +612,11 @@ FAULTY_CALL = {
     ),
     # 5 special tokens; a to h and the full stop, none of which is inside a word
     f"{BUILD} --vocab-size 8": (
-        "error: --vocab-size 8 is too small: the special tokens and the characters of this text "
+        "error: --vocab-size 8 is too small: special tokens and the characters of this text "
         "need 14; raise it, or keep fewer characters with --limit-alphabet"
     ),
     "train-tokenizer two.txt --out out --vocab-size 8": (
-        "error: --vocab-size 8 is too small: the special tokens and the characters of this text "
+        "error: --vocab-size 8 is too small: special tokens and the characters of this text "
         "need 14; raise it, or keep fewer characters with --limit-alphabet"
     ),
     "pretrain data --out run --resume --hidden-size 24": (
@@ -894,8 +893,8 @@ def test_vocabulary_options_beside_a_tokenizer_are_refused(run, corpus, tmp_path
     )
     assert result.exit_code == 2
     assert result.stderr == (
-        "error: --vocab-size is for learning a vocabulary, and --tokenizer "
-        f"{data / 'tokenizer'} is one already\n"
+        "error: --vocab-size is for learning a vocabulary; with --tokenizer "
+        f"{data / 'tokenizer'}, none is learned\n"
     )
 
 

@@ -218,18 +218,18 @@ def test_a_run_may_take_the_place_of_the_one_it_goes_on_from(pretrained, trained
 @pytest.mark.parametrize(("option", "value"), CONTRADICTIONS.items())
 def test_options_that_the_model_decides_are_refused(refused, trained, option, value):
     line = refused("--init-from", trained, option, value, status=2)
-    assert line == f"{option} and --init-from exclude each other: {trained} decides it"
+    assert line == f"{option} and --init-from exclude each other: it is that of {trained}"
 
 
 def test_a_config_file_that_gives_a_shape_is_refused(refused, trained, tmp_path):
     (tmp_path / "c.toml").write_text("hidden-size = 12\n")
     line = refused("--init-from", trained, "--config", tmp_path / "c.toml", status=2)
-    assert line == f"--hidden-size and --init-from exclude each other: {trained} decides it"
+    assert line == f"--hidden-size and --init-from exclude each other: it is that of {trained}"
 
 
 def test_positions_cannot_be_extended_of_a_model_that_is_drawn(refused):
     line = refused("--extend-positions", status=2)
-    assert line == "--extend-positions is for a model given by --init-from"
+    assert line == "--extend-positions requires --init-from"
 
 
 def test_a_model_that_is_not_there_is_refused(refused, tmp_path):
@@ -258,7 +258,7 @@ def test_a_model_without_a_tokenizer_is_refused(refused, save):
         if "token" in path.name or path.name == "vocab.txt":
             path.unlink()
     line = refused("--init-from", folder, status=1)
-    assert line.startswith(f"{folder} holds neither tokenizer.json nor vocab.txt")
+    assert line.startswith(f"{folder} contains no tokenizer.json or vocab.txt")
 
 
 def test_a_vocabulary_larger_than_the_embedding_is_refused_with_both_numbers(refused, save):

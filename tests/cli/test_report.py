@@ -99,8 +99,8 @@ def test_the_table_has_the_figures(done, build, tmp_path):
     majority = manifest["majority_baseline"]["train"]
     masked = manifest["masked_tokens_per_sequence"]["train"]
     assert row(result, "majority baseline") == [f"{100 * majority:.1f}%", "-"]
-    assert row(result, "a sequence") == [f"{masked:.1f}", "-"]
-    assert "1.75 characters a token, 4.2% of the tokens unknown" in lines_of(result)
+    assert row(result, "per sequence") == [f"{masked:.1f}", "-"]
+    assert "1.75 characters per token, 4.2% of the tokens unknown" in lines_of(result)
     assert "duplicates: 16.7% of the sentences, 0.0% of the documents" in lines_of(result)
     assert result.stdout in done("inspect", tmp_path / "data", "--examples", 1).stdout
 
@@ -141,9 +141,9 @@ def test_a_folder_without_the_newer_figures_is_inspected_all_the_same(done, data
     (old / "manifest.json").write_text(json.dumps(kept))
     result = done("inspect", old, "--examples", 1)
     assert row(result, "majority baseline") == ["-", "-"]
-    assert row(result, "a sequence") == ["-", "-"]
+    assert row(result, "per sequence") == ["-", "-"]
     assert row(result, "documents")[0] == str(kept["documents"]["train"])
-    assert "- characters a token, - of the tokens unknown" in lines_of(result)
+    assert "- characters per token, - of the tokens unknown" in lines_of(result)
     assert "duplicates: - of the sentences, - of the documents" in lines_of(result)
     assert "training examples by length: -" in lines_of(result)
     assert not NEW & json.loads(done("inspect", old, "--json").stdout).keys()

@@ -146,7 +146,7 @@ def test_folders_that_ask_for_other_predictions_are_refused(build, paths, settin
         Dataset([*paths, other])
     assert str(error.value) == (
         f"{paths[0]} was built with {setting} {values[0]}, {other} with {values[1]}; build both "
-        "alike, or train on one of them"
+        "with the same settings, or train on one of them"
     )
 
 
@@ -170,7 +170,7 @@ def test_a_folder_that_is_given_twice_is_refused(paths, tmp_path, spelling):
         Dataset([*paths, again])
     fingerprint = Dataset(paths[0]).fingerprint[:12]
     assert str(error.value) == (
-        f"{paths[0]} and {again} hold the same data (manifest {fingerprint}); give it once"
+        f"{paths[0]} and {again} contain the same data (manifest {fingerprint}); give it once"
     )
 
 

@@ -371,7 +371,7 @@ def test_a_model_of_one_segment_takes_texts_and_refuses_pairs(tmp_path):
     encoder = encoder_of(folder)
     [one] = encoder.encode(["a cat"])
     assert_close(one.vectors, Oracle(folder).vector("a cat", "mean"))
-    with pytest.raises(InputError, match=r"type_vocab_size 1, so it takes no pairs"):
+    with pytest.raises(InputError, match=r"type_vocab_size 1; it cannot encode pairs"):
         list(encoder.encode([("a", "cat")]))
 
 

@@ -132,13 +132,13 @@ def test_each_mask_is_filled_while_the_others_stay_masked(filler, oracle):
 
 def test_a_text_without_a_mask_is_refused(filler):
     for text in ("the cat sees", "", "the [mask] sees", "the [ MASK ] sees"):
-        with pytest.raises(InputError, match=r"no \[MASK\] in the text"):
+        with pytest.raises(InputError, match=r"no \[MASK\] to fill in the text"):
             filler.fill(text)
 
 
 def test_a_text_that_fills_the_models_positions_is_read_and_a_longer_one_refused(filler):
     assert len(filler.fill("[MASK]" + " cat" * 8)["masks"]) == 1
-    with pytest.raises(InputError, match=r"12 tokens.* reads 11"):
+    with pytest.raises(InputError, match=r"12 tokens.* at most 11"):
         filler.fill("[MASK]" + " cat" * 9)
 
 
@@ -385,12 +385,12 @@ def test_a_word_that_is_not_in_the_vocabulary_is_refused(filler, word):
 
 @pytest.mark.parametrize("text", ["the cats sees", "", "dog", "c at", "caT_"])
 def test_a_word_that_is_not_in_the_text_is_refused(filler, text):
-    with pytest.raises(InputError, match=r"no 'bird' in the text, so nothing to fill"):
+    with pytest.raises(InputError, match=r"no 'bird' to mask in the text"):
         filler.fill(text, mask_word="bird")
 
 
 def test_a_word_that_only_begins_longer_ones_is_not_in_the_text(filler):
-    with pytest.raises(InputError, match="no 'cat' in the text"):
+    with pytest.raises(InputError, match="no 'cat' to mask in the text"):
         filler.fill("the cats sees catx", mask_word="cat")
 
 

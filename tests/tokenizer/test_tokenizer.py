@@ -175,7 +175,7 @@ def test_accents_stay_where_case_stays_unless_told_otherwise():
 
 def test_a_tokenizer_json_cannot_be_told_how_to_clean(tmp_path):
     toy(tmp_path, "a").save(tmp_path / "saved")
-    with pytest.raises(SettingError, match=r"`lowercase` .* says itself"):
+    with pytest.raises(SettingError, match=r"`lowercase` .* has its own settings"):
         load_tokenizer(tmp_path / "saved", TokenizerConfig(lowercase=False))
 
 

@@ -209,5 +209,5 @@ def test_the_longest_sequences_must_fit_the_positions(parts, tmp_path):
 
 def test_folders_without_examples_to_evaluate_on_are_named(out, folder):
     both = [build(folder, f"none-{i}", valid_fraction=0, seed=i) for i in (5, 6)]
-    with pytest.raises(InputError, match=f"{both[0]}, {both[1]} holds no valid examples"):
+    with pytest.raises(InputError, match=f"{both[0]}, {both[1]} has no valid examples"):
         eval_mlm(out, both, config=EvalConfig())

@@ -262,5 +262,5 @@ def test_a_loader_process_that_dies_ends_the_run_in_one_line(data, tmp_path, mon
         return take_step(trainer, examples)
 
     monkeypatch.setattr(Trainer, "take_step", kill_first)
-    with pytest.raises(trainer.BertptError, match="a process that prepares examples died"):
+    with pytest.raises(trainer.BertptError, match="a process that loads examples died"):
         go(data, tmp_path / "run", loader_workers=1, steps=50)

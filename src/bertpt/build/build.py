@@ -231,13 +231,13 @@ def _require_documents(num_documents: int, job: _Job) -> None:
         InputError: there is none, or only one where pairs need two.
     """
     corpus, shard = job.corpus, job.corpus.shard
-    sampled = f"in the first {format_size(corpus.num_bytes)}" if corpus.is_sampled else ""
+    sampled = f" in the first {format_size(corpus.num_bytes)}" if corpus.is_sampled else ""
     if num_documents == 0:
         if shard:
             raise InputError(f"{corpus.name}: no document in part {shard}; make fewer parts")
-        raise InputError(f"{corpus.name}: no text {sampled or 'in it'}")
+        raise InputError(f"{corpus.name}: contains no text{sampled}")
     if num_documents == 1 and job.config.objective == "nsp":
-        where = f" in part {shard}" if shard else f" {sampled}".rstrip()
+        where = f" in part {shard}" if shard else sampled
         fewer = "make fewer parts, " if shard else ""
         raise InputError(
             f"{corpus.name}: only one document{where}, but random next sentences need a second "

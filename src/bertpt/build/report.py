@@ -9,6 +9,7 @@ from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.corpus.corpus import COUNTS, Corpus
 from bertpt.errors import InputError
 from bertpt.tokenizer.tokenizer import Tokenizer
+from bertpt.tokenizer.train import describe_shortfall
 
 NUM_BINS = 8  # of the length histogram
 
@@ -192,12 +193,7 @@ def find_warnings(
 
 
 def _small_vocabulary(vocabulary: Tokenizer, learned: TokenizerConfig | None) -> str | None:
-    if not learned or len(vocabulary.vocab) >= learned.vocab_size:
-        return None
-    return (
-        f"the text gave {len(vocabulary.vocab)} vocabulary entries, fewer than the "
-        f"{learned.vocab_size} asked for"
-    )
+    return describe_shortfall(vocabulary, learned) if learned else None
 
 
 def _empty_valid(counts: dict[str, Any], config: BuildConfig) -> str | None:

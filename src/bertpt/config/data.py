@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from bertpt.config.fields import Settings, setting
 from bertpt.errors import SettingError
 
-IGNORE_INDEX = -100  # the label that no loss counts, as torch's cross_entropy
+IGNORE_INDEX = -100  # label without a loss, as in torch's cross_entropy
 SPLITS = ("train", "valid")
 OBJECTIVES = ("nsp", "sop", "mlm")
 SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
 
 
 def parse_shard(shard: str | None) -> tuple[int, int]:
-    """Which part of a corpus, counted from 1, and of how many; `None` is all of it, (1, 1).
+    """Parse I/N, a part of a corpus and the number of parts; `None` is (1, 1), all of it.
 
     Raises:
-        SettingError: it is not I/N with 1 <= I <= N.
+        SettingError: `shard` is not I/N with 1 <= I <= N.
     """
     if shard is None:
         return 1, 1
@@ -33,103 +33,105 @@ def parse_shard(shard: str | None) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class TokenizerConfig(Settings):
-    """How a WordPiece vocabulary is learned."""
+    """Settings of a learned WordPiece vocabulary."""
 
     vocab_size: int = setting(
-        30_522, "Entries of a learned vocabulary, special tokens included.", at_least=6
+        30_522, "Size of a learned vocabulary, including special tokens.", at_least=6
     )
-    lowercase: bool = setting(default=True, help="Lower-case the text.")
+    lowercase: bool = setting(default=True, help="Convert text to lower case.")
     strip_accents: bool | None = setting(
         None,
-        "Strip accents: é becomes e; wrong for Hindi, Thai or Korean (default: as `lowercase`).",
+        "Replace é by e; do not use it for Hindi, Thai or Korean (default: the same as "
+        "`lowercase`).",
     )
     min_frequency: int = setting(
-        2, "Merge no characters into a word piece that is seen less often than this.", at_least=1
+        2, "Do not add a word piece that occurs less often than this.", at_least=1
     )
     limit_alphabet: int | None = setting(
         None,
-        "Keep only this many characters, the commonest ones; the others become [UNK]. "
-        "By default a quarter of the vocabulary, and 1000 at least.",
+        "Number of characters to keep, the most frequent ones; all others become [UNK] (default: a "
+        "quarter of the vocabulary, at least 1000).",
         at_least=1,
     )
 
     @property
     def strips_accents(self) -> bool:
-        """Whether accents are stripped, the default being resolved."""
+        """Whether accents are stripped, after resolving the default."""
         return self.lowercase if self.strip_accents is None else self.strip_accents
 
 
 @dataclass(frozen=True)
 class BuildConfig(Settings):
-    """How text becomes examples."""
+    """Settings of build-data."""
 
     language: str = setting(
-        "en", "Language that sentences are split by: an ISO 639-1 code such as en, de or zh."
+        "en", "Language for sentence splitting: an ISO 639-1 code such as en, de or zh."
     )
     sentence_per_line: bool = setting(
-        default=False, help="Take each line as one sentence instead of splitting it."
+        default=False, help="Take each line as a sentence instead of splitting lines."
     )
-    text_field: str = setting("text", "Field of a JSONL or Parquet row that holds its text.")
+    text_field: str = setting("text", "Field of a JSONL or Parquet row that contains the text.")
     strict: bool = setting(
         default=False,
-        help="Refuse text that is not clean (invalid UTF-8, NUL, lone surrogates) instead of "
-        "mending and counting it.",
+        help="Refuse text with invalid UTF-8, NUL characters or lone surrogates instead of "
+        "repairing it.",
     )
     seq_len: int = setting(
-        128, "Tokens in an example, [CLS] and both [SEP] included.", at_least=5, at_most=65_535
+        128, "Maximum tokens per example, including [CLS] and [SEP].", at_least=5, at_most=65_535
     )
     short_seq_prob: float = setting(
-        0.1, "Share of the pairs drawn shorter on purpose, as in BERT.", at_least=0, at_most=1
+        0.1, "Fraction of pairs to make shorter, as in BERT.", at_least=0, at_most=1
     )
     masked_lm_prob: float = setting(
-        0.15, "Share of an example's tokens to predict.", above=0, at_most=1
+        0.15, "Fraction of an example's tokens to predict.", above=0, at_most=1
     )
     max_predictions_per_seq: int | None = setting(
-        None, "Cap on the tokens to predict in an example (default: none binds).", at_least=1
+        None, "Maximum tokens to predict per example (default: no limit).", at_least=1
     )
     whole_word: bool = setting(default=False, help="Predict all pieces of a word, or none.")
     span: bool = setting(
-        default=False,
-        help="Predict runs of words, of geometrically distributed length, as in SpanBERT.",
+        default=False, help="Predict spans of words of random length, as in SpanBERT."
     )
     objective: str = setting(
         "nsp",
-        "What goes with MLM: nsp (does B follow A, or is it random), sop (sentence order: A and B "
-        "stand as they were or swapped, as in ALBERT), or mlm (nothing: one segment, as long as "
-        "it may be).",
+        "What to learn besides MLM: nsp (next sentence: does B follow A, or is it random), sop "
+        "(sentence order: are A and B swapped, as in ALBERT), or mlm (nothing; examples have one "
+        "segment).",
         choices=OBJECTIVES,
     )
     pairing: str = setting(
         "balanced",
-        "How B is drawn: balanced (even labels that lengths do not give away) or google "
-        "(google-research/bert's algorithm and masks, draw for draw).",
+        "How to draw B: balanced (as many random as following, with the same lengths) or google "
+        "(exactly the pairs and masks of google-research/bert).",
         choices=("balanced", "google"),
     )
     dupe_factor: int = setting(
-        1, "Passes over the text, each with other pairs and masks.", at_least=1
+        1, "Number of passes over the text, with different pairs and masks.", at_least=1
     )
     valid_fraction: float = setting(
-        0.05, "Share of the documents held out for valid/.", at_least=0, below=1
+        0.05, "Fraction of documents to hold out in valid/.", at_least=0, below=1
     )
     shard: str | None = setting(
         None,
-        "Build part I of N: of the files that INPUT stands for every N-th, from the I-th on; or, "
-        "where they are fewer than N, every N-th document. Needs `tokenizer`.",
+        "Build only part I of N: every N-th file of INPUT or, if there are fewer files than parts, "
+        "every N-th document. Requires `tokenizer`.",
         metavar="I/N",
     )
-    seed: int = setting(0, "Seed of every random draw.", at_least=0)
+    seed: int = setting(0, "Seed of all random draws.", at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         parse_shard(self.shard)
         if self.span and self.pairing == "google":
-            raise SettingError("span", "and `pairing` google exclude each other: Google has none")
+            raise SettingError(
+                "span", "and `pairing` google exclude each other: google-research/bert has no spans"
+            )
         if self.objective != "nsp" and self.pairing == "google":
             raise SettingError(
                 "objective", f"{self.objective} and `pairing` google exclude each other"
             )
 
     def of_part(self, what: str) -> str:
-        """The name of a random draw: each part of a corpus has draws of its own."""
+        """Name a random draw so that each part of a corpus gets different draws."""
         part, num_parts = parse_shard(self.shard)
         return what if num_parts == 1 else f"{what} of part {part}/{num_parts}"

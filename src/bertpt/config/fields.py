@@ -1,4 +1,4 @@
-"""How a setting is declared and checked: its default, range and one line of help."""
+"""Declare and check settings: default, range and one line of help."""
 
 import dataclasses
 import math
@@ -30,14 +30,14 @@ def setting(
     metavar: str | None = None,
     **limits: float,
 ) -> T:
-    """Declares a dataclass field that knows its help and its range (the words of `LIMITS`)."""
+    """Declare a dataclass field with its help, choices and range (the keys of `LIMITS`)."""
     assert limits.keys() <= LIMITS.keys(), limits
     metadata = {"help": help, "choices": choices, "metavar": metavar, **limits}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 class Settings:
-    """Base of dataclasses of settings: checks every value against its declared range.
+    """Base class of settings: checks every value against its declared range.
 
     Raises:
         SettingError: for the first value that is out of range.
@@ -53,7 +53,7 @@ class Settings:
 
     @classmethod
     def read(cls, values: Mapping[str, Any], source: object) -> "Self":
-        """Makes one from what a file holds.
+        """Create settings from the values in a file.
 
         Raises:
             InputError: a name or a value is wrong; the message names it and the source.
@@ -68,7 +68,7 @@ class Settings:
             raise InputError(f"{source}: {error.setting} {problem}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as plain values, ready for JSON."""
+        """Return the settings as plain values for JSON."""
         return dataclasses.asdict(cast("Any", self))
 
 

@@ -9,7 +9,7 @@ from bertpt.errors import SettingError
 
 @dataclass(frozen=True)
 class InspectConfig(Settings):
-    """What to show of a data folder."""
+    """Settings of inspect."""
 
     split: str = setting("train", "Which examples.", choices=SPLITS)
     examples: int = setting(3, "Examples to show, evenly spaced.", at_least=0)
@@ -17,14 +17,16 @@ class InspectConfig(Settings):
 
 @dataclass(frozen=True)
 class EvalConfig(Settings):
-    """How a model is evaluated."""
+    """Settings of eval-mlm."""
 
     split: str = setting("valid", "Which examples.", choices=SPLITS)
-    batch_size: int = setting(32, "Examples in one forward pass; changes no result.", at_least=1)
+    batch_size: int = setting(
+        32, "Examples per forward pass; does not change the results.", at_least=1
+    )
     device: str = setting("auto", "Where to compute.", choices=DEVICES)
     precision: str = setting(
         "float32",
-        "Number format of matrix products; bfloat16 is faster where the hardware has it, and "
+        "Number format of matrix products; bfloat16 is faster if the hardware supports it, and "
         "changes losses by about 1e-4.",
         choices=PRECISIONS,
     )
@@ -32,23 +34,25 @@ class EvalConfig(Settings):
 
 @dataclass(frozen=True)
 class EncodeConfig(Settings):
-    """How texts become vectors."""
+    """Settings of encode."""
 
     pooling: str = setting(
         "mean",
-        "The mean of a text's token vectors, [CLS] and [SEP] included; the vector of [CLS]; the "
-        "pooler's output; or the tokens' vectors one by one.",
+        "Vector of a text: mean (of all tokens, including [CLS] and [SEP]), cls (the vector of "
+        "[CLS]), pooler (the pooler's output), or tokens (a vector for each token).",
         choices=("mean", "cls", "pooler", "tokens"),
     )
     layer: int | None = setting(
         None, "Layer to take vectors from; 0 is the embeddings (default: the last).", at_least=0
     )
     normalize: bool = setting(default=False, help="Scale every vector to length 1.")
-    batch_size: int = setting(32, "Texts in one forward pass; changes no result.", at_least=1)
+    batch_size: int = setting(
+        32, "Texts per forward pass; does not change the results.", at_least=1
+    )
     device: str = setting("auto", "Where to compute.", choices=DEVICES)
     precision: str = setting(
         "float32",
-        "Number format of matrix products; bfloat16 is faster where the hardware has it, but less "
+        "Number format of matrix products; bfloat16 is faster if the hardware has it, but less "
         "precise.",
         choices=PRECISIONS,
     )
@@ -63,9 +67,9 @@ class EncodeConfig(Settings):
 
 @dataclass(frozen=True)
 class FillMaskConfig(Settings):
-    """How masks are filled."""
+    """Settings of fill-mask."""
 
-    top_k: int = setting(5, "Candidates for each mask.", at_least=1)
+    top_k: int = setting(5, "Candidates per mask.", at_least=1)
     joint: bool = setting(
         default=False,
         help="Fill the masks of a text one after another, the most certain first, instead of each "

@@ -1,4 +1,4 @@
-"""Settings of pretrain, and the recipes that fill in what is not given."""
+"""Settings of pretrain, and the recipes that give their defaults."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from bertpt.config.fields import DEVICES, PRECISIONS, Settings, setting
 from bertpt.config.model import MODEL_SIZES, POOLER_HELP, BertConfig
 from bertpt.errors import SettingError
 
-# What `recipe` stands for; any of these can be given on its own as well. "fast" is for budgets of
-# minutes to days; "published" is Devlin et al. (2019), appendix A.2, made for a million steps.
+# Defaults by `recipe`. "fast" is for budgets of minutes to days; "published" is that of Devlin et
+# al. (2019), appendix A.2, for a million steps.
 RECIPES: dict[str, dict[str, Any]] = {
     "fast": {
         "init": "mimetic",
@@ -30,12 +30,12 @@ RECIPES: dict[str, dict[str, Any]] = {
         "dropout": 0.1,
     },
 }
-# Rates that weights which have learned something already survive, whatever the recipe.
+# Lower rates with `init_from`, so that training does not destroy what the model has learned.
 RATES_WITH_INIT_FROM = {"learning_rate": 1e-4, "muon_learning_rate": 2e-3}
 DEFAULT_EPOCHS = 10
 DEFAULT_DECAY = 0.2
 DEFAULT_SHAPE = {"model": "mini", "max_position_embeddings": 512, "pooler": "cls"}
-# What the model of `init_from` decides.
+# Determined by the model of `init_from`.
 SHAPE = (
     *("model", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
     *("max_position_embeddings", "pooler", "init"),
@@ -49,13 +49,13 @@ def _by_recipe(name: str) -> str:
 
 
 def share_of_run(length: float, num_steps: int) -> float:
-    """A share of a run that is given as such (below 1) or as a number of its steps (from 1 on)."""
+    """Return the fraction of a run, given as a fraction (below 1) or as steps (from 1)."""
     return length if length < 1 else length / num_steps
 
 
 @dataclass(frozen=True)
 class PretrainConfig(Settings):
-    """How a model is trained. Where a field is None, `resolve` fills in the recipe's value."""
+    """Settings of pretrain. `resolve` replaces None by the recipe's value."""
 
     model: str | None = setting(
         None,
@@ -67,7 +67,7 @@ class PretrainConfig(Settings):
     hidden_size: int | None = setting(None, "Width, instead of the size's.", at_least=1)
     num_hidden_layers: int | None = setting(None, "Layers, instead of the size's.", at_least=1)
     num_attention_heads: int | None = setting(
-        None, "Heads a layer (default: width / 64).", at_least=1
+        None, "Attention heads per layer (default: width / 64).", at_least=1
     )
     intermediate_size: int | None = setting(
         None, "Feed-forward width (default: 4 x width).", at_least=1
@@ -145,7 +145,7 @@ class PretrainConfig(Settings):
     dropout: float | None = setting(
         None, "Dropout everywhere" + _by_recipe("dropout") + ".", at_least=0, below=1
     )
-    max_grad_norm: float = setting(1.0, "Gradients are clipped to this norm.", above=0)
+    max_grad_norm: float = setting(1.0, "Clip gradients to this norm.", above=0)
     steps: int | None = setting(
         None,
         "Stop after this many optimizer steps.",
@@ -163,55 +163,51 @@ class PretrainConfig(Settings):
         "clock. The current step, a last evaluation and a save come on top.",
         above=0,
     )
-    batch_size: int = setting(
-        32, "Examples in an optimizer step, in all processes together.", at_least=1
-    )
+    batch_size: int = setting(32, "Examples per optimizer step, over all processes.", at_least=1)
     micro_batch_size: int | None = setting(
         None,
-        "Examples in one forward pass of a process. Smaller needs less memory and, without "
+        "Examples per forward pass of a process. A smaller number needs less memory and, without "
         "dropout, gives the same result (default: the process's share of the batch).",
         at_least=1,
     )
     sharding: str = setting(
         "none",
-        "Split weights, gradients and optimizer state over the processes (full), for models that "
-        "do not fit into one, or give each a full copy (none).",
+        "Whether to shard weights, gradients and optimizer state over the processes (full), for "
+        "models that do not fit into one, or to give each process a copy (none).",
         choices=("none", "full"),
     )
     distributed_timeout_minutes: float = setting(
-        10.0, "How long processes that train together wait for each other.", above=0
+        10.0, "Minutes that processes wait for each other before they give up.", above=0
     )
     masking: str = setting(
         "fresh",
-        "Draw fresh masks each epoch, or use those stored in DATA.",
+        "Draw new masks each epoch, or use those stored in DATA.",
         choices=("fresh", "stored"),
     )
     eval_every: int = setting(
         500, "Evaluate on valid/ every N steps, and at the end (0: at the end only).", at_least=0
     )
-    eval_examples: int = setting(
-        1000, "Held-out examples in each of these evaluations (0: all).", at_least=0
-    )
+    eval_examples: int = setting(1000, "Held-out examples per evaluation (0: all).", at_least=0)
     save_every: int = setting(
         1000, "Save a checkpoint every N steps, and at the end (0: at the end only).", at_least=0
     )
     skip_bad_batches: int = setting(
         0,
-        "Skip and log up to this many steps whose loss or gradient is not finite; then the run "
-        "ends.",
+        "Skip and log up to this many steps whose loss or gradient is not finite, then stop with "
+        "an error.",
         at_least=0,
     )
     loader_workers: int = setting(
-        0, "Processes that prepare examples; changes no result.", at_least=0
+        0, "Processes that load examples; does not change the results.", at_least=0
     )
-    keep_last: int = setting(2, "Newest checkpoints to keep (0: all).", at_least=0)
+    keep_last: int = setting(2, "Number of checkpoints to keep, the newest (0: all).", at_least=0)
     log_every: int = setting(10, "Write to metrics.jsonl every N steps.", at_least=1)
-    seed: int = setting(0, "Seed of every random draw.", at_least=0)
+    seed: int = setting(0, "Seed of all random draws.", at_least=0)
     device: str = setting("auto", "Where to compute.", choices=DEVICES)
     precision: str = setting(
         "auto",
-        "Number format of matrix products and of Muon; auto is bfloat16 where the hardware has it, "
-        "or what the environment variable BERTPT_PRECISION says. Evaluation uses float32.",
+        "Number format of matrix products and of Muon; auto is bfloat16 if the hardware supports "
+        "it, unless the environment variable BERTPT_PRECISION is set. Evaluation uses float32.",
         choices=PRECISIONS,
     )
 
@@ -221,37 +217,37 @@ class PretrainConfig(Settings):
         if len(lengths) > 1:
             raise SettingError(lengths[0], f"and `{lengths[1]}` exclude each other")
         if not self.init_from and self.init_from is not None:
-            raise SettingError("init_from", "'' is no model; give its folder")
+            raise SettingError("init_from", "'' is not a model folder")
         for name in SHAPE if self.init_from else ():
             if getattr(self, name) is not None:
                 raise SettingError(
-                    name, f"and `init_from` exclude each other: {self.init_from} decides it"
+                    name, f"and `init_from` exclude each other: it is that of {self.init_from}"
                 )
         if self.extend_positions and not self.init_from:
-            raise SettingError("extend_positions", "is for a model given by `init_from`")
+            raise SettingError("extend_positions", "requires `init_from`")
         if self.micro_batch_size and self.micro_batch_size > self.batch_size:
             raise SettingError(
                 "micro_batch_size",
                 f"{self.micro_batch_size} exceeds `batch_size` {self.batch_size}",
             )
         if self.decay is not None and self.schedule != "wsd":
-            raise SettingError("decay", f"{self.decay:g} is for `schedule` wsd")
+            raise SettingError("decay", f"{self.decay:g} requires `schedule` wsd")
         if self.max_minutes and self.schedule == "google":
             raise SettingError(
                 "schedule",
-                "google counts steps, and `max_minutes` does not; give `steps` or `epochs`",
+                "google needs a number of steps; use `steps` or `epochs` instead of `max_minutes`",
             )
         self.require_room(self.steps)
 
     @property
     def length(self) -> str:
-        """The setting that decides how long the run is, and its value, for messages."""
+        """The setting that determines the length of the run, and its value, for messages."""
         given = [name for name in LENGTHS if getattr(self, name) is not None]
         name, value = (given[0], getattr(self, given[0])) if given else ("epochs", DEFAULT_EPOCHS)
         return f"`{name}` {value}".removesuffix(".0")
 
     def require_room(self, num_steps: int | None) -> None:
-        """Checks that warm-up and decay fit into a run of so many steps, if that is known.
+        """Check that warm-up and decay fit into the run.
 
         Raises:
             SettingError: they do not; the message names them and the length.
@@ -261,7 +257,8 @@ class PretrainConfig(Settings):
         for name, value in parts.items():
             if self.max_minutes and value >= 1:
                 raise SettingError(
-                    name, f"{value:g} counts steps, and `max_minutes` does not; give a share"
+                    name,
+                    f"{value:g} is a number of steps; with `max_minutes`, give a fraction",
                 )
             if num_steps and value > max(1, num_steps):
                 raise SettingError(name, f"{value:g} exceeds {length}")
@@ -274,7 +271,7 @@ class PretrainConfig(Settings):
             )
 
     def resolve(self) -> "PretrainConfig":
-        """The same settings with every None that a recipe or default decides filled in."""
+        """Return these settings with the recipe's value in place of each None."""
         defaults = {**RECIPES[self.recipe], **DEFAULT_SHAPE, "micro_batch_size": self.batch_size}
         if self.init_from:
             defaults = {name: value for name, value in defaults.items() if name not in SHAPE}

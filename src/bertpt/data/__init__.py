@@ -1,1 +1,1 @@
-"""Text to examples: corpus, tokenizer, sentence pairs, masks, shards, batches."""
+"""The DATA folder: read examples, mask them, batch them."""

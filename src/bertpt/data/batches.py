@@ -1,6 +1,6 @@
-"""Examples -> batches of tensors, each a pure function of the seed and the step.
+"""Batches of examples, as a pure function of the seed and the step.
 
-Dimensions: B examples, L the longest of them in tokens, P predictions in the whole batch.
+Dimensions: B examples, L tokens in the longest of them, P predictions in the batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,12 +14,11 @@ from torch import Tensor
 from bertpt.data.example import FILLER, Example
 from bertpt.rng import Order, evenly_spaced, generator
 
-if TYPE_CHECKING:  # who makes batches of other examples need not wait for `datasets`
+if TYPE_CHECKING:  # avoids importing `datasets`
     from bertpt.data.dataset import Examples
     from bertpt.data.masking import Masking
 
-
-STEPS_AT_ONCE = 64
+STEPS_PER_BLOCK = 64  # steps whose rows are drawn together
 
 
 @dataclass(frozen=True)
@@ -27,11 +26,11 @@ class Batch:
     """A batch of examples, all int64.
 
     Attributes:
-        input_ids: corrupted, padded at the end. (B, L)
+        input_ids: masked, padded at the end. (B, L)
         token_type_ids: 0 for [CLS] A [SEP], 1 for B [SEP]. (B, L)
-        lengths: tokens of each example, padding left out. (B,)
-        masked_positions: places to predict, as indices into the flattened (B * L). (P,)
-        masked_lm_labels: the true ids there. (P,)
+        lengths: tokens in each example, without padding. (B,)
+        masked_positions: positions to predict, as indices into the flattened (B * L). (P,)
+        masked_lm_labels: the original ids there. (P,)
         next_sentence_labels: 0 = B follows A, 1 = random, -100 = no pair. (B,)
     """
 
@@ -44,32 +43,32 @@ class Batch:
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What `BertForPreTraining.forward` takes, in its order."""
+        """The arguments of `BertForPreTraining.forward`."""
         return self.input_ids, self.token_type_ids, self.lengths, self.masked_positions
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on a device."""
+        """Copy the batch to a device."""
         return Batch(*(getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)))
 
 
 def collate(examples: Sequence[Example], *, pad_id: int, length: int | None = None) -> Batch:
-    """Pads examples to `length` or else the longest of them, and puts their masks in."""
+    """Mask examples and pad them to `length`, or to the longest of them."""
     lengths = np.array([len(example.input_ids) for example in examples])
     shape = (len(examples), length or lengths.max())
     input_ids = np.full(shape, pad_id, dtype=np.int64)
     token_type_ids = np.zeros(shape, dtype=np.int64)
-    places, labels = [], []
+    positions, labels = [], []
     for row, example in enumerate(examples):
         input_ids[row, : lengths[row]] = example.input_ids
         input_ids[row, example.masked_positions] = example.masked_input_ids
         token_type_ids[row, example.b_start : lengths[row]] = 1
-        places.append(row * shape[1] + example.masked_positions)
+        positions.append(row * shape[1] + example.masked_positions)
         labels.append(example.input_ids[example.masked_positions])
     arrays = (
         input_ids,
         token_type_ids,
         lengths,
-        np.concatenate(places),
+        np.concatenate(positions),
         np.concatenate(labels),
         np.array([example.next_sentence_label for example in examples]),
     )
@@ -77,17 +76,17 @@ def collate(examples: Sequence[Example], *, pad_id: int, length: int | None = No
 
 
 class TrainingExamples:
-    """What each optimizer step trains on, as a function of the seed and the step alone.
+    """The examples of each optimizer step, as a function of only the seed and the step.
 
-    An epoch visits every example once, in an order of its own; its last step may be smaller.
+    Each epoch visits every example once, in a new order; its last step may be smaller.
 
     Args:
         examples: the training split.
-        batch_size: examples in a step.
-        seed: of the order and the masks.
-        masking: draws fresh masks each epoch; `None` keeps the stored ones.
-        rank: which of the processes that train together this one is.
-        num_ranks: how many they are; they share the examples of each step.
+        batch_size: examples per step, over all ranks.
+        seed: determines order and masks.
+        masking: draws new masks each epoch; `None` uses the stored ones.
+        rank: of this process.
+        num_ranks: number of processes that share each step.
     """
 
     def __init__(
@@ -106,49 +105,48 @@ class TrainingExamples:
         self._masking = masking
         self._rank, self._num_ranks = rank, num_ranks
         self.steps_per_epoch = -(-len(examples) // batch_size)
-        self._drawn: tuple[int, int] | None = None  # epoch and block of the rows in memory
+        self._block: tuple[int, int] | None = None  # epoch and number of the block in `_rows`
         self._rows = np.zeros(0, dtype=np.int64)
 
     def rows(self, step: int) -> np.ndarray:
-        """The rows of a step (counted from 0), those of all ranks."""
+        """Return the rows of a step (counted from 0), for all ranks."""
         epoch, position = divmod(step, self.steps_per_epoch)
-        block, number = divmod(position, STEPS_AT_ONCE)
-        if self._drawn != (epoch, block):
-            self._drawn, self._rows = (epoch, block), self._draw_rows(epoch, block)
+        block, number = divmod(position, STEPS_PER_BLOCK)
+        if self._block != (epoch, block):
+            self._block, self._rows = (epoch, block), self._draw_rows(epoch, block)
         start = number * self._batch_size
         return self._rows[start : start + self._batch_size]
 
     def _draw_rows(self, epoch: int, block: int) -> np.ndarray:
-        """The rows of some steps of an epoch, since drawing takes as long for one."""
+        """Draw the rows of a block of steps, which takes as long as drawing those of one step."""
         num_rows = len(self._examples)
-        first = block * STEPS_AT_ONCE * self._batch_size
-        last = min(first + STEPS_AT_ONCE * self._batch_size, num_rows)
+        first = block * STEPS_PER_BLOCK * self._batch_size
+        last = min(first + STEPS_PER_BLOCK * self._batch_size, num_rows)
         order = Order(num_rows, generator(self._seed, "order", epoch))
         return order[np.arange(first, last)]
 
     def __getitem__(self, step: int) -> list[Example]:
-        """This rank's examples of a step (counted from 0), masks drawn; perhaps none."""
+        """Return this rank's examples of a step (counted from 0); there may be none."""
         rows = np.array_split(self.rows(step), self._num_ranks)[self._rank]
         examples = self._examples.take(rows) if len(rows) else []
         if self._masking is None or not examples:
             return examples
         epoch = step // self.steps_per_epoch
-        draws = [
+        random_numbers = [
             self._masking.random_numbers(
                 len(example.input_ids), generator(self._seed, "masks", epoch, int(row))
             )
             for row, example in zip(rows, examples, strict=True)
         ]
-        return _remasked(examples, self._masking, draws)
+        return _remask(examples, self._masking, random_numbers)
 
 
-def _remasked(
-    examples: Sequence[Example], masking: "Masking", draws: Sequence[np.ndarray]
+def _remask(
+    examples: Sequence[Example], masking: "Masking", random_numbers: Sequence[np.ndarray]
 ) -> list[Example]:
-    """The examples with other masks: those that some draws of `masking.random_numbers` give."""
     num_tokens = np.array([len(example.input_ids) for example in examples])
     ids = np.concatenate([example.input_ids for example in examples])
-    masks = masking.apply(ids, num_tokens, draws)
+    masks = masking.apply(ids, num_tokens, random_numbers)
     stops = masks.num_masked.cumsum()[:-1]
     return [
         example._replace(masked_positions=positions, masked_input_ids=seen)
@@ -170,9 +168,9 @@ def in_order(
     rank: int = 0,
     num_ranks: int = 1,
 ) -> Iterator[Batch]:
-    """Batches with the stored masks: all examples, or `at_most` of them, evenly spaced.
+    """Yield batches with the stored masks: all examples, or `at_most` of them, evenly spaced.
 
-    Of several ranks, each gets a batch in turn, and all get as many: a last one may hold `FILLER`.
+    With several ranks, batches are dealt in turn; a rank that would get one fewer gets `FILLER`.
     """
     rows = evenly_spaced(len(examples), at_most or len(examples))
     for first in range(0, len(rows), batch_size * num_ranks):

@@ -1,4 +1,4 @@
-"""DATA folders, read back: Arrow shards that `datasets` opens, a manifest, the tokenizer."""
+"""Read DATA folders: their manifest, tokenizer, and Arrow shards."""
 
 import dataclasses
 import hashlib
@@ -32,10 +32,10 @@ REQUIRED = ("format_version", "settings", "tokenizer_sha256", "vocab_size", "exa
 
 
 class Examples:
-    """The examples of one split, read through a memory map; `examples[row]` is an `Example`.
+    """The examples of a split, memory-mapped; `examples[row]` is an `Example`.
 
     Attributes:
-        stored: the rows as `datasets` opens them.
+        stored: the same rows as a `datasets.Dataset`.
     """
 
     def __init__(self, stored: "datasets.Dataset") -> None:
@@ -49,7 +49,7 @@ class Examples:
         return self.take([row])[0]
 
     def take(self, rows: Iterable[int]) -> list[Example]:
-        """The examples of some rows, in that order."""
+        """Return the examples of some rows, in the order given."""
         table = self._tables[[int(row) for row in rows]]
         ids, positions, seen = (
             _unpack(table[name]) for name in ("input_ids", "masked_positions", "masked_input_ids")
@@ -70,10 +70,10 @@ Checked = Mapping[str, Mapping[str, Sequence[int]]]
 
 
 class Dataset:
-    """One or more finished DATA folders, read as one: their examples follow each other in order.
+    """One or more DATA folders, concatenated.
 
     Args:
-        paths: the folder, or several.
+        paths: the folder or folders.
         checked: the `checked` of an earlier instance. Shards whose size and mtime have not changed
             since are not hashed again, which would take minutes for billions of examples.
 
@@ -123,17 +123,17 @@ class Dataset:
 
     @property
     def name(self) -> str:
-        """The folders, or the first three of them, for messages."""
+        """The first folders, for messages."""
         return ", ".join(map(str, self.paths[:3])) + (", ..." if len(self.paths) > 3 else "")
 
     @property
     def record(self) -> dict[str, Any]:
-        """What a run records about its data: `paths`, and the fingerprint as `sha256`."""
+        """What a run records about its data: paths and fingerprint."""
         return {"paths": [printable(path) for path in self.paths], "sha256": self.fingerprint}
 
     @property
     def checked(self) -> Checked:
-        """The shards verified so far, for the `checked` argument of a later instance."""
+        """The shards verified so far, for the argument `checked` of a later instance."""
         return {str(folder.path.resolve()): folder.verified for folder in self._folders}
 
     @property
@@ -143,7 +143,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the manifest, which covers shards and tokenizer; of several, of theirs."""
+        """SHA-256 of the manifest, which covers shards and tokenizer, or of several manifests."""
         prints = [files.sha256(path / "manifest.json") for path in self.paths]
         if len(prints) == 1:
             return prints[0]
@@ -151,7 +151,7 @@ class Dataset:
 
     @property
     def masking(self) -> Masking:
-        """The masking that the stored masks were drawn with, for drawing new ones."""
+        """The masking that drew the stored masks."""
         return Masking.from_config(self.tokenizer, self.settings)
 
     @cached_property
@@ -161,7 +161,7 @@ class Dataset:
         return counts
 
     def examples(self, split: str) -> Examples:
-        """Opens a split ("train" or "valid") through memory maps.
+        """Open a split, "train" or "valid".
 
         The first call checks the split's files against the manifest.
 
@@ -169,7 +169,7 @@ class Dataset:
             InputError: a file is damaged, missing, or not the one that was built.
         """
         if split not in self._examples:
-            import datasets  # noqa: PLC0415  a second that build-data need not spend
+            import datasets  # noqa: PLC0415  takes a second, which build-data saves
 
             parts = [folder.open(split) for folder in self._folders]
             self._examples[split] = Examples(
@@ -229,8 +229,8 @@ class _Folder:
         expected = self.manifest["examples"][split]
         if len(found) != expected:
             raise InputError(
-                f"{self.path / split} holds {len(found)} examples, its manifest says {expected}; "
-                "build it again"
+                f"{self.path / split} has {len(found)} examples, its manifest says {expected}; "
+                "build the data again"
             )
         return cast("datasets.Dataset", found)
 
@@ -244,7 +244,7 @@ class _Folder:
 
 
 def _require_compatible(folders: Sequence[_Folder]) -> None:
-    """Checks that the folders can be read as one."""
+    """Check that the folders can be concatenated."""
     first, *others = folders
     for other in others:
         mine, theirs = (folder.manifest["tokenizer_sha256"] for folder in (first, other))
@@ -259,7 +259,7 @@ def _require_compatible(folders: Sequence[_Folder]) -> None:
             if mine != theirs:
                 raise MismatchError(
                     f"{first.path} was built with {name} {mine}, {other.path} with {theirs}; build "
-                    "both alike, or train on one of them"
+                    "both with the same settings, or train on one of them"
                 )
     seen: dict[str, _Folder] = {}
     for folder in folders if others else ():
@@ -267,7 +267,7 @@ def _require_compatible(folders: Sequence[_Folder]) -> None:
         same = seen.setdefault(fingerprint, folder)
         if same is not folder:
             raise InputError(
-                f"{same.path} and {folder.path} hold the same data (manifest "
+                f"{same.path} and {folder.path} contain the same data (manifest "
                 f"{fingerprint[:12]}); give it once"
             )
 
@@ -280,13 +280,13 @@ def _stamp(path: Path) -> Sequence[int]:
 def _require_same(path: Path, found: str, expected: str) -> None:
     if found != expected:
         raise MismatchError(
-            f"{path} has SHA-256 {found[:12]}, its manifest says {expected[:12]}; it was damaged "
-            "or changed, so build the data again"
+            f"{path} has SHA-256 {found[:12]}, its manifest says {expected[:12]}; it is damaged "
+            "or was changed: build the data again"
         )
 
 
 def is_data_folder(path: Path) -> bool:
-    """Whether a folder was made by build-data."""
+    """Return whether a folder was made by build-data."""
     manifest = path / "manifest.json"
     try:
         return bool(json.loads(manifest.read_bytes())["format"] == FORMAT)

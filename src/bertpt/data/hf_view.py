@@ -1,4 +1,4 @@
-"""A data folder's examples in the form that transformers' BertForPreTraining takes."""
+"""View a DATA folder as inputs of transformers' BertForPreTraining."""
 
 from functools import partial
 from typing import Any, cast
@@ -16,18 +16,17 @@ from bertpt.errors import InputError
 
 
 def transformers_view(data: Dataset, split: str = "train") -> datasets.Dataset:
-    """A split as transformers would have it; nothing is copied, each row is made when it is read.
+    """Return a split as a `datasets.Dataset` of inputs for transformers' BertForPreTraining.
 
-    Rows have input_ids (stored masks put in), attention_mask, token_type_ids, labels (the true id
-    at a predicted position, -100 elsewhere) and next_sentence_label: int64 tensors, (seq_len,) all
-    but the last, padded. For transformers' Trainer set `remove_unused_columns=False`: it would
-    remove the stored columns, from which these are made.
+    Nothing is copied: each row is computed when it is read. It has input_ids (masked),
+    attention_mask, token_type_ids, labels (the original id at a predicted position, -100
+    elsewhere), all (seq_len,), and next_sentence_label, (), as int64 tensors.
 
-    Read it by row: a whole column, `view["labels"]`, is not there before its rows are made. What
-    `shuffle` or `map` make of it `datasets` keeps beside the shards, as with any folder.
+    Access it by row: there is no column `view["labels"]`. For transformers' Trainer set
+    `remove_unused_columns=False`, because the rows are computed from the stored columns.
 
     Args:
-        data: a DATA folder, or several.
+        data: one or more DATA folders.
         split: "train" or "valid".
 
     Raises:
@@ -40,8 +39,8 @@ def transformers_view(data: Dataset, split: str = "train") -> datasets.Dataset:
 def _rows(columns: dict[str, list[Any]], *, pad_id: int, seq_len: int) -> dict[str, Tensor]:
     if missing := sorted(set(Example._fields) - columns.keys()):
         raise InputError(
-            f"{', '.join(missing)} was removed, from which the rows are made; for transformers' "
-            "Trainer set remove_unused_columns=False"
+            f"cannot compute the rows without the stored columns {', '.join(missing)}; for "
+            "transformers' Trainer, set remove_unused_columns=False"
         )
     rows = zip(*(columns[name] for name in Example._fields), strict=True)
     examples = [

@@ -1,4 +1,4 @@
-"""The examples of one step after another, prepared ahead in other processes if so wished."""
+"""Load the examples of each step, optionally ahead of time in other processes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,56 +12,56 @@ from bertpt.data.example import Example
 from bertpt.errors import BertptError
 from bertpt.signals import SAVE, STOP, block_signals
 
-# What a terminal or Slurm sends to all processes of a run; the one that trains decides what to do.
-TO_THE_TRAINER = {*STOP, SAVE}
+# A terminal and Slurm send these to all processes of a run; only the trainer handles them.
+TRAINER_SIGNALS = {*STOP, SAVE}
 
 
 @contextmanager
-def load(
+def load_steps(
     training: TrainingExamples, step: int, *, workers: int
 ) -> Iterator[Iterator[list[Example]]]:
-    """Gives what each step from `step` on trains on, without end, for as long as the block runs.
+    """Yield an endless iterator over the examples of each step from `step` on.
 
     Args:
-        training: a pure function of the step, so it does not matter which process asks it.
+        training: a function of the step, so any process may compute it.
         step: counted from 0.
-        workers: processes, started anew since threads may be running; 0 for none.
+        workers: number of processes; 0 to load in this one.
 
     Raises:
-        BertptError: one of the processes died; it is raised wherever the block is.
+        BertptError: a worker died; raised inside the `with` block.
     """
     if workers == 0:
         yield map(training.__getitem__, count(step))
         return
     loader: DataLoader[Any] = DataLoader(
-        training,  # type: ignore[arg-type]  # all it must have is __getitem__
+        training,  # type: ignore[arg-type]  # only needs __getitem__
         sampler=count(step),
         batch_size=None,
         num_workers=workers,
-        collate_fn=_as_it_is,
-        multiprocessing_context="spawn",
+        collate_fn=_identity,
+        multiprocessing_context="spawn",  # threads may be running, which `fork` does not survive
     )
-    with block_signals(TO_THE_TRAINER):
+    with block_signals(TRAINER_SIGNALS):
         steps: Any = iter(loader)
     try:
         yield steps
-    except RuntimeError as error:  # torch has no class of its own for it
+    except RuntimeError as error:  # torch has no exception class for it
         if "DataLoader worker" not in str(error):
             raise
         raise BertptError(
-            "a process that prepares examples died, perhaps because memory ran out; the last "
-            "checkpoint is good, and `loader_workers` 0 does without"
+            "a process that loads examples died, perhaps out of memory; resume from the last "
+            "checkpoint, or set `loader_workers` to 0"
         ) from error
     finally:
         try:
-            # torch does this in `__del__`, from which a second Ctrl-C could only print a traceback.
-            with suppress(RuntimeError):  # of a process that died meanwhile
+            # torch calls this in `__del__`, where a second Ctrl-C would print a traceback.
+            with suppress(RuntimeError):  # a worker died
                 steps._shutdown_workers()  # noqa: SLF001
         finally:
             for worker in steps._workers:  # noqa: SLF001
-                worker.kill()  # as torch would with SIGTERM, which does not reach it
+                worker.kill()  # torch sends SIGTERM, which is blocked
 
 
-def _as_it_is(examples: list[Example]) -> list[Example]:
-    """Examples stay arrays, since fewer of them cross from one process to another than tensors."""
+def _identity(examples: list[Example]) -> list[Example]:
+    """Keep examples as arrays, which take fewer objects than tensors to send to a process."""
     return examples

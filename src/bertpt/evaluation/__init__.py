@@ -1,1 +1,1 @@
-"""What a trained model is worth: held-out losses, accuracies, filled masks."""
+"""Evaluation: held-out losses, filled masks, text vectors."""

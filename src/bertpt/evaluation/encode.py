@@ -1,4 +1,4 @@
-"""Vectors of texts: what the encoder makes of each, or of each of its tokens."""
+"""Encode texts, or each of their tokens, as vectors."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -23,19 +23,19 @@ from bertpt.model.pretrained import POOLER, load_model
 from bertpt.text import without_surrogates
 from bertpt.tokenizer.tokenizer import load_tokenizer
 
-# Batches that are read ahead to be sorted by length; the vectors of all tokens take more room.
+# Batches to read ahead and sort by length; fewer for "tokens", whose vectors take more memory.
 BATCHES_AHEAD = {"mean": 64, "cls": 64, "pooler": 64, "tokens": 4}
 NO_MASKS = np.zeros(0, dtype=np.int64)
 
 
 class Encoded(NamedTuple):
-    """A text's vectors.
+    """A text and its vectors.
 
     Attributes:
-        text: as it was given.
-        tokens: its ids, [CLS] and [SEP] included. (L,)
-        vectors: float32; (H,), or with pooling "tokens" one for each token, (L, H).
-        is_cut: whether the text had more tokens than the model reads.
+        text: the text or pair, as given.
+        tokens: its ids, including [CLS] and [SEP]. (L,)
+        vectors: float32 (H,), or (L, H) with pooling "tokens".
+        is_cut: whether the text was longer than the model's maximum and was truncated.
     """
 
     text: str | tuple[str, str]
@@ -45,7 +45,7 @@ class Encoded(NamedTuple):
 
 
 class TextEncoder:
-    """A model with its tokenizer, ready to encode texts.
+    """A model and its tokenizer, to encode texts.
 
     Args:
         model_path: a run, a checkpoint or a Hugging Face folder.
@@ -53,12 +53,12 @@ class TextEncoder:
 
     Attributes:
         hidden_size: width of a vector.
-        max_tokens: of a text, [CLS] and [SEP] included.
-        tokenizer: the model's.
-        ignored_note: names what the folder has beside the encoder; empty if nothing.
+        max_tokens: longest text, including [CLS] and [SEP].
+        tokenizer: the model's tokenizer.
+        ignored_note: names the weights in the folder that are not used, or is empty.
 
     Raises:
-        BertptError: the folder is damaged, or lacks what was asked for.
+        BertptError: the folder is damaged or lacks a required part.
     """
 
     def __init__(self, model_path: Path, config: EncodeConfig) -> None:
@@ -78,7 +78,7 @@ class TextEncoder:
             raise SettingError(
                 "layer", f"{config.layer} is above the {num_layers} layers of {folder}"
             )
-        # What lies above the layer that was asked for need not be computed.
+        # Do not compute the layers above the requested one.
         self._model.encoder.layer = self._model.encoder.layer[: config.layer]
         self._model.to(self._device)
         self.hidden_size = self._shape.hidden_size
@@ -90,18 +90,18 @@ class TextEncoder:
         *,
         on_batch: Callable[[int], object] = lambda _: None,
     ) -> Iterator[Encoded]:
-        """The vectors of each text, or pair of texts, in their order.
+        """Yield the vectors of each text, or pair of texts, in order.
 
-        Texts are read some way ahead and batched with others of about their length, so any number
-        of them takes the same memory. A text that is too long for the model is cut at its end, a
-        pair where it is longer, as transformers does.
+        Texts are read ahead and batched by length; memory does not grow with their number. As in
+        transformers, a text that is too long for the model is truncated at its end, and a pair at
+        the end of the longer text.
 
         Args:
-            texts: any number of them.
-            on_batch: told the number of texts after each batch.
+            texts: texts or pairs, possibly endless.
+            on_batch: called with the number of texts after each batch.
 
         Raises:
-            InputError: a pair was given to a model that knows one segment only.
+            InputError: a pair was given to a model with one segment type.
         """
         texts = iter(texts)
         num_ahead = BATCHES_AHEAD[self._config.pooling] * self._config.batch_size
@@ -125,7 +125,7 @@ class TextEncoder:
         ]
 
     def _examples(self, texts: Sequence[str | tuple[str, str]]) -> tuple[list[Example], list[bool]]:
-        """[CLS] A [SEP] or [CLS] A [SEP] B [SEP] of each text, and whether it had to be cut."""
+        """Return [CLS] A [SEP] or [CLS] A [SEP] B [SEP], and whether it was truncated."""
         parts = [(text,) if isinstance(text, str) else text for text in texts]
         flat = [without_surrogates(part) for pair in parts for part in pair]
         ids = iter(self.tokenizer.encode_batch(flat))
@@ -133,9 +133,9 @@ class TextEncoder:
         for pair in parts:
             segments = [next(ids) for _ in pair]
             if len(segments) > self._shape.type_vocab_size:
-                raise InputError("the model has type_vocab_size 1, so it takes no pairs")
+                raise InputError("the model has type_vocab_size 1; it cannot encode pairs")
             room = self.max_tokens - 1 - len(segments)
-            kept = _cut(segments, room)
+            kept = _truncate(segments, room)
             are_cut.append(sum(map(len, kept)) < sum(map(len, segments)))
             examples.append(self._example(kept))
         return examples, are_cut
@@ -143,7 +143,7 @@ class TextEncoder:
     def _example(self, segments: Sequence[np.ndarray]) -> Example:
         cls, sep = [self.tokenizer.cls_id], [self.tokenizer.sep_id]
         input_ids = np.concatenate([cls, *(part for ids in segments for part in (ids, sep))])
-        b_start = 2 + len(segments[0])  # the length where there is no B
+        b_start = 2 + len(segments[0])  # the length if there is no B
         return Example(input_ids, b_start, IGNORE_INDEX, NO_MASKS, NO_MASKS)
 
     @torch.no_grad()
@@ -168,8 +168,8 @@ class TextEncoder:
         return vectors
 
 
-def _cut(segments: Sequence[np.ndarray], room: int) -> list[np.ndarray]:
-    """Segments that fit into `room` tokens: the longer one is cut first, then both alike."""
+def _truncate(segments: Sequence[np.ndarray], room: int) -> list[np.ndarray]:
+    """Truncate segments to `room` tokens: first the longer one, then both to equal lengths."""
     if len(segments) == 1:
         return [segments[0][:room]]
     shorter, longer = sorted((0, 1), key=lambda which: len(segments[which]))

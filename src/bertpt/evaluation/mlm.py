@@ -1,4 +1,4 @@
-"""The eval-mlm stage: how well a model predicts held-out examples, beside simple baselines."""
+"""The eval-mlm stage: losses and accuracies on held-out examples, with baselines."""
 
 import dataclasses
 import math
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from bertpt.compat import require_rows, require_same_tokenizer, require_sequences
-from bertpt.config import EvalConfig
+from bertpt.config import SPLITS, EvalConfig
 from bertpt.config.data import IGNORE_INDEX
 from bertpt.data.batches import Batch, in_order
 from bertpt.data.dataset import Dataset
@@ -23,7 +23,7 @@ from bertpt.model.hf_files import find_model
 from bertpt.model.pretrained import MLM_HEAD, NSP_HEAD, load_model
 from bertpt.progress import Progress
 
-KINDS = ("masked", "random", "unchanged")
+KINDS = ("masked", "random", "unchanged")  # what the model sees in place of a target
 
 
 def eval_mlm(
@@ -33,27 +33,29 @@ def eval_mlm(
     config: EvalConfig,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Evaluates a model on the stored masks of data folders.
+    """Evaluate a model on the stored masks of DATA folders.
 
     Args:
         model_path: a run, a checkpoint or a Hugging Face folder.
-        data_path: a DATA folder built with the model's tokenizer, or several.
-        config: which examples, and where; the result does not depend on its batch_size (to 1e-6).
-        progress: where to tell how far it is.
+        data_path: one or more DATA folders built with the model's tokenizer.
+        config: which examples, and where to compute. The batch size changes results by less than
+            1e-6.
+        progress: receives a progress bar and warnings.
 
     Returns:
-        What `evaluate` gives, with `baselines` (see `baselines`).
+        The result of `evaluate`, and that of `baselines` as "baselines".
 
     Raises:
-        BertptError: model and data do not fit, or there is nothing to evaluate on.
+        BertptError: model and data do not match, or there are no examples.
     """
     progress = progress or Progress()
     folder, data = find_model(model_path), Dataset(data_path)
     examples = data.examples(config.split)
     if not len(examples):
-        raise InputError(f"{data.name} holds no {config.split} examples; try `split` train")
+        other = next(split for split in SPLITS if split != config.split)
+        raise InputError(f"{data.name} has no {config.split} examples; try `split` {other}")
     require_same_tokenizer(folder, data)
-    where = choose_device(config.device)
+    device = choose_device(config.device)
     model, report = load_model(BertForPreTraining, folder)
     report.require(MLM_HEAD, folder)
     require_rows(model.config, len(data.tokenizer.vocab), folder)
@@ -67,14 +69,14 @@ def eval_mlm(
     if data.settings.objective not in (objective, "mlm"):
         has = "no trained NSP head" if objective == "mlm" else f"a head for {objective.upper()}"
         wanted = data.settings.objective.upper()
-        progress.log(f"the model has {has}, so {wanted} is left out")
+        progress.log(f"skipping {wanted}: the model has {has}")
         batches = map(_without_pairs, batches)
     with progress.bar("evaluating", unit="example", total=len(examples)) as bar:
         result = evaluate(
-            model.to(where),
+            model.to(device),
             _counted(batches, bar),
             mask_id=data.tokenizer.mask_id,
-            precision=choose_precision(config.precision, where),
+            precision=choose_precision(config.precision, device),
         )
     return {"split": config.split, **result, "baselines": baselines(data, config.split)}
 
@@ -99,24 +101,24 @@ def evaluate(
     precision: torch.dtype,
     add_up: Callable[[list[float]], list[float]] = list,
 ) -> dict[str, Any]:
-    """Losses and accuracies over all targets and pairs of some batches.
+    """Compute losses and accuracies over all targets and pairs of some batches.
 
-    Every mean is a sum over targets (or pairs) divided by their number, so it does not depend on
-    how they are batched. The model is left in the mode it was in.
+    Means are taken over targets (or pairs), not over batches, so the batch size does not matter.
+    The model's training mode is restored at the end.
 
     Args:
-        model: what to evaluate.
-        batches: of examples; `FILLER` does not count.
+        model: the model.
+        batches: examples to evaluate on; `FILLER` does not count.
         mask_id: id of [MASK].
-        precision: of the matrix products.
-        add_up: from these sums to those of all processes that share the batches; each of them has
-            one batch at least.
+        precision: of matrix products.
+        add_up: turns the sums of this process into those of all processes that share the batches.
+            Each process needs at least one batch.
 
     Returns:
-        loss (mlm_loss + nsp_loss), mlm_loss (nats a target), mlm_perplexity (its exponential),
-        mlm_accuracy, mlm_top5_accuracy, mlm_accuracy_by_input and num_targets_by_input (for targets
-        that the model saw as [MASK], as a random token, unchanged), nsp_loss, nsp_accuracy,
-        num_examples, num_targets, num_pairs. A mean over nothing is None.
+        loss (mlm_loss + nsp_loss), mlm_loss (nats per target), mlm_perplexity (its exponential),
+        mlm_accuracy, mlm_top5_accuracy, mlm_accuracy_by_input and num_targets_by_input (by what the
+        model sees: [MASK], a random token, or the target unchanged), nsp_loss, nsp_accuracy,
+        num_examples, num_targets, num_pairs. Means without targets or pairs are None.
     """
     device = next(model.parameters()).device
     was_training = model.training
@@ -150,7 +152,7 @@ def evaluate(
 
 
 def _tally(output: BertOutput, batch: Batch, mask_id: int) -> dict[str, Any]:
-    """Sums and counts over one batch; losses are summed in float64."""
+    """Return sums and counts over a batch; losses are summed in float64."""
     logits, labels = output.prediction_logits.float(), batch.masked_lm_labels
     seen = batch.input_ids.flatten()[batch.masked_positions]
     saw_mask, saw_truth = seen == mask_id, seen == labels
@@ -159,7 +161,7 @@ def _tally(output: BertOutput, batch: Batch, mask_id: int) -> dict[str, Any]:
     right = best[:, 0] == labels
     nsp_logits, nsp_labels = output.seq_relationship_logits.float(), batch.next_sentence_labels
     tally: dict[str, Any] = {
-        "examples": int((batch.lengths > 1).sum()),  # a filler is none
+        "examples": int((batch.lengths > 1).sum()),  # excludes FILLER
         "targets": len(labels),
         "pairs": int((nsp_labels != IGNORE_INDEX).sum()),
         "mlm_loss": F.cross_entropy(logits, labels, reduction="none").double().sum().item(),
@@ -179,23 +181,23 @@ def _mean(total: float, number: float) -> float | None:
 
 
 def baselines(data: Dataset, split: str) -> dict[str, dict[str, float | None]]:
-    """What can be had on a split without any model.
+    """Compute what predictions without a model would score on a split.
 
     Returns:
-        uniform: every vocabulary entry alike. unigram: each as often as in the training
-        documents, one added to every count. nsp_majority: always the commoner label; None
-        where there are no pairs.
+        uniform: all tokens are equally likely. unigram: tokens are as likely as in the training
+        documents, with 1 added to every count. nsp_majority: always the more frequent label; None
+        without pairs.
     """
     vocab_size = len(data.tokenizer.vocab)
     counts = data.token_counts + 1
     losses = -np.log(counts / counts.sum())
-    commonest = int(counts.argmax())
+    most_frequent = int(counts.argmax())
     loss, right, num_targets = 0.0, 0, 0
     labels = np.zeros(2, np.int64)
     for batch in in_order(data.examples(split), batch_size=1024, pad_id=data.tokenizer.pad_id):
         targets = batch.masked_lm_labels.numpy()
         loss += float(losses[targets].sum())
-        right += int((targets == commonest).sum())
+        right += int((targets == most_frequent).sum())
         num_targets += len(targets)
         pairs = batch.next_sentence_labels.numpy()
         labels += np.bincount(pairs[pairs >= 0], minlength=2)

@@ -1,7 +1,7 @@
-"""Files of vectors, .npy or .safetensors, written as the vectors come.
+"""Write vectors to .npy or .safetensors files, one at a time.
 
-Neither numpy nor safetensors writes a file of unknown length, so the header is written twice: for
-no rows at first, with room to grow, and over it at the end for as many as there were.
+Neither numpy nor safetensors writes a file of unknown length. So the header is written first with
+room to grow, and overwritten at the end, when the number of rows is known.
 """
 
 import io
@@ -17,11 +17,11 @@ from bertpt import files
 from bertpt.errors import OutputError, SettingError
 
 SUFFIXES = (".npy", ".safetensors")
-SAFETENSORS_HEADER = 248  # bytes after the 8 of its length, filled up with spaces
+SAFETENSORS_HEADER = 248  # bytes, padded with spaces; follows the 8 bytes of its length
 
 
 class VectorWriter:
-    """Writes vectors one text after another; `vector_file` makes one."""
+    """Writes the vectors of one text at a time; get one from `vector_file`."""
 
     def __init__(self, file: BinaryIO, suffix: str, *, width: int, by_token: bool) -> None:
         self._file, self._suffix, self._width = file, suffix, width
@@ -30,7 +30,7 @@ class VectorWriter:
         self._size = file.write(self._header())
 
     def append(self, vectors: np.ndarray) -> None:
-        """Adds a text's vector (width,), or its tokens' (L, width)."""
+        """Write a text's vector, (width,), or its tokens' vectors, (L, width)."""
         rows = vectors.reshape(-1, self._width)
         self._file.write(rows.astype("<f4").tobytes())
         self._num_rows += len(rows)
@@ -38,7 +38,7 @@ class VectorWriter:
             self._lengths.append(len(rows))
 
     def finish(self) -> None:
-        """Writes what can only be known at the end."""
+        """Write the lengths and the final header."""
         if self._lengths is not None:
             self._file.write(np.array(self._lengths, dtype="<i4").tobytes())
         self._file.seek(0)
@@ -50,7 +50,7 @@ class VectorWriter:
         if self._suffix == ".npy":
             header = io.BytesIO()
             described = {"descr": "<f4", "fortran_order": False, "shape": shape}
-            # numpy leaves room for the first dimension to grow
+            # numpy reserves room for the first dimension to grow.
             np.lib.format.write_array_header_1_0(header, described)
             return header.getvalue()
         end = 4 * self._num_rows * self._width
@@ -71,22 +71,22 @@ class VectorWriter:
 def vector_file(
     path: Path, *, width: int, by_token: bool, overwrite: bool
 ) -> Iterator[VectorWriter]:
-    """Opens a file of float32 vectors, which is complete when the block ends well, or not there.
+    """Open a file of float32 vectors; it appears only if the block ends without an error.
 
-    An .npy file holds an array (texts, width). A .safetensors file holds it as "embeddings"; with
-    `by_token` that is (tokens, width), all texts one after another, and "lengths" (int32) says how
-    many tokens each has.
+    An .npy file is an array (texts, width). A .safetensors file has it as "embeddings"; with
+    `by_token`, "embeddings" is (tokens, width), all texts concatenated, and "lengths" (int32) has
+    the number of tokens of each text.
 
     Args:
-        path: its ending decides the format.
-        width: of a vector.
-        by_token: whether a text has one vector for each token.
-        overwrite: replace a file of vectors that stands there.
+        path: the file; its suffix determines the format.
+        width: length of a vector.
+        by_token: whether a text has a vector for each token.
+        overwrite: replace an existing file of vectors.
 
     Raises:
-        BertptError: see `require_place`.
+        BertptError: see `require_writable`.
     """
-    require_place(path, by_token=by_token, overwrite=overwrite)
+    require_writable(path, by_token=by_token, overwrite=overwrite)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -97,18 +97,18 @@ def vector_file(
         writer.finish()
 
 
-def require_place(path: Path, *, by_token: bool, overwrite: bool) -> None:
-    """Checks, before any work is done, that a file of vectors may be written.
+def require_writable(path: Path, *, by_token: bool, overwrite: bool) -> None:
+    """Check, before any work, that a file of vectors may be written.
 
     Raises:
-        SettingError: the ending is another, or the format cannot hold what it is to hold.
-        OutputError: there is something that may not be replaced.
+        SettingError: the suffix is unknown, or the format cannot store vectors by token.
+        OutputError: `path` exists and may not be replaced.
     """
     if path.suffix not in SUFFIXES:
         raise SettingError("out", f"{path} must end in {' or '.join(SUFFIXES)}")
     if by_token and path.suffix == ".npy":
         raise SettingError(
-            "out", f"{path} can hold one vector a text only; for those of tokens use .safetensors"
+            "out", f"{path} cannot store vectors by token; use .safetensors instead of .npy"
         )
     if path.is_dir():
         raise OutputError(f"{path} is a folder; give a file")

@@ -1,1 +1,1 @@
-"""The WordPiece tokenizer: load it, learn it."""
+"""The WordPiece tokenizer, and learning its vocabulary."""

@@ -1,4 +1,4 @@
-"""The WordPiece tokenizer: load one, save it, turn text into ids, tell tokenizers apart."""
+"""The WordPiece tokenizer: load, save, encode, decode, compare."""
 
 import hashlib
 import json
@@ -20,14 +20,14 @@ MAX_CHARS_PER_WORD = 100  # longer words are [UNK], as in transformers
 
 
 class Tokenizer:
-    """A BERT WordPiece tokenizer, for which special tokens spelled in a text are plain text.
+    """A BERT WordPiece tokenizer that treats special tokens in a text as plain text.
 
-    `load_tokenizer` reads one, `bertpt.tokenizer.train.learn` makes one.
+    Get one from `load_tokenizer`, `from_vocab` or `bertpt.tokenizer.train.learn`.
 
     Attributes:
-        vocab: the entries in the order of their ids.
-        never_predicted: bool, one for each id: [PAD], [CLS], [SEP] and [MASK].
-        ordinary_ids: the ids of all but the five special tokens, ascending.
+        vocab: the tokens, sorted by id.
+        never_predicted: bool (vocabulary,), true for [PAD], [CLS], [SEP] and [MASK].
+        ordinary_ids: all ids except those of the five special tokens, ascending.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
@@ -48,33 +48,32 @@ class Tokenizer:
 
     @cached_property
     def continues(self) -> np.ndarray:
-        """Whether a piece goes on with the word before it: bool, one for each id.
+        """Whether a token continues a word, as "##ing" does: bool (vocabulary,).
 
         Raises:
-            InputError: the tokenizer gives such pieces no prefix of their own.
+            InputError: the tokenizer does not mark such tokens with a prefix.
         """
         prefix = self.backend.model.continuing_subword_prefix
         if not prefix:
             raise InputError(
-                "this tokenizer does not mark the pieces that go on with a word (its "
-                "continuing_subword_prefix is empty), so whole words cannot be told; mask tokens, "
-                "or take another tokenizer"
+                "cannot mask whole words: this tokenizer does not mark the pieces of a word (its "
+                "continuing_subword_prefix is empty); mask tokens, or use another tokenizer"
             )
-        # The prefix alone is a word that is spelled like it, for a piece has something behind it.
+        # "##" alone is not a piece but the word "##".
         return np.array([t.startswith(prefix) and t != prefix for t in self.vocab], dtype=bool)
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The ids of each text, int32, with no [CLS] or [SEP] added."""
+        """Encode each text as int32 ids, without [CLS] and [SEP]."""
         encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 
     def text(self, ids: Iterable[int]) -> str:
-        """Ids as readable text, special tokens shown."""
+        """Decode ids, special tokens included."""
         return str(self.backend.decode([int(i) for i in ids], skip_special_tokens=False))
 
     @cached_property
     def splits_at_spaces(self) -> bool:
-        """Whether a text's ids are surely those of its parts between ASCII spaces."""
+        """Whether encoding a text equals encoding its parts between ASCII spaces."""
         state = json.loads(self.backend.to_str())
         kinds = [(state[key] or {}).get("type") for key in ("normalizer", "pre_tokenizer")]
         return kinds == ["BertNormalizer", "BertPreTokenizer"] and all(
@@ -83,28 +82,31 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all that decides which ids a text gets, in whatever file it was kept."""
+        """SHA-256 of everything that determines the ids of a text.
+
+        It does not depend on the file format, so it tells whether two tokenizers are the same.
+        """
         state = json.loads(self.backend.to_str())
         decisive = {key: state[key] for key in ("normalizer", "pre_tokenizer", "model")}
         cleaning = decisive["normalizer"] or {}
         if cleaning.get("type") == "BertNormalizer" and cleaning["strip_accents"] is None:
-            cleaning["strip_accents"] = cleaning["lowercase"]  # which is what None means
+            cleaning["strip_accents"] = cleaning["lowercase"]  # the meaning of None
         canonical = json.dumps([decisive, self.vocab], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 
     def save(self, folder: Path, *, max_tokens: int | None = None) -> None:
-        """Writes tokenizer.json, vocab.txt and tokenizer_config.json, which transformers loads.
+        """Write tokenizer.json, vocab.txt and tokenizer_config.json for transformers.
 
         Args:
-            folder: made where there is none.
-            max_tokens: what transformers is to cut texts to: the positions of the model.
+            folder: created if it does not exist.
+            max_tokens: the length to which transformers truncates texts.
         """
         folder.mkdir(parents=True, exist_ok=True)
         files.write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True) + "\n")
         files.write_text(folder / "vocab.txt", "".join(f"{token}\n" for token in self.vocab))
         state = json.loads(self.backend.to_str())
         cleaning = state["normalizer"] or {}
-        # BertTokenizer would clean and split in BERT's way, whatever tokenizer.json says.
+        # BertTokenizer cleans and splits as BERT does and ignores what tokenizer.json says.
         kinds = {(state[key] or {}).get("type") for key in ("normalizer", "pre_tokenizer")}
         is_bert = kinds == {"BertNormalizer", "BertPreTokenizer"}
         pad, unk, cls, sep, mask = SPECIAL_TOKENS
@@ -130,29 +132,30 @@ class Tokenizer:
 
 
 def load_tokenizer(path: Path, cleaning: TokenizerConfig | None = None) -> Tokenizer:
-    """Loads a tokenizer.json, a vocab.txt, or a folder with one.
+    """Load a tokenizer from a tokenizer.json, a vocab.txt, or a folder with one.
 
     Args:
-        path: the file or folder; a RUN or DATA folder has its own inside.
-        cleaning: its lowercase and strip_accents are for a vocab.txt, which does not say; `None`
-            takes them from a tokenizer_config.json beside it, or the defaults.
+        path: the file, or a tokenizer, MODEL, RUN or DATA folder.
+        cleaning: lowercase and strip_accents for a vocab.txt, which does not contain them; `None`
+            reads them from a tokenizer_config.json in the same folder, or uses the defaults.
 
     Raises:
-        InputError: there is none, it is not WordPiece, or it lacks a special token.
-        SettingError: a tokenizer.json says itself what `cleaning` asks for.
+        InputError: there is no tokenizer, it is not WordPiece, or it lacks a special token.
+        SettingError: `cleaning` was given for a tokenizer.json, which has these settings.
     """
     if path.is_dir():
         for place in ("", "model", "tokenizer"):
             for name in ("tokenizer.json", "vocab.txt"):
                 if (path / place / name).is_file():
                     return load_tokenizer(path / place / name, cleaning)
-        raise InputError(f"{path} holds neither tokenizer.json nor vocab.txt; put its own there")
+        raise InputError(f"{path} contains no tokenizer.json or vocab.txt; copy one there")
     if not path.is_file():
         raise InputError(f"no such tokenizer: {path}")
     if path.suffix == ".json":
         if cleaning is not None:
             raise SettingError(
-                "lowercase", f"and `strip_accents` are for a vocab.txt; {path} says itself"
+                "lowercase",
+                f"and `strip_accents` apply to a vocab.txt only; {path} has its own settings",
             )
         return Tokenizer(_read_tokenizer_json(path))
     config = path.with_name("tokenizer_config.json")
@@ -178,16 +181,19 @@ def _read_tokenizer_json(path: Path) -> tokenizers.Tokenizer:
         raise InputError(f"{path} is not a tokenizer: {error}") from error
     if not isinstance(backend.model, models.WordPiece):
         kind = type(backend.model).__name__
-        raise InputError(f"{path} holds a {kind} tokenizer; bertpt needs WordPiece")
+        raise InputError(f"{path} is a {kind} tokenizer; bertpt needs WordPiece")
     ids = backend.get_vocab(with_added_tokens=True)
     if sorted(ids.values()) != list(range(len(ids))):
-        raise InputError(f"{path}: the ids of its {len(ids)} entries are not 0 to {len(ids) - 1}")
+        raise InputError(f"{path}: the ids of its {len(ids)} tokens are not 0 to {len(ids) - 1}")
     _require_special(ids, path)
     return backend
 
 
 def _read_vocab(path: Path) -> list[str]:
-    """The lines of a vocab.txt; only a line feed ends one, for entries may be other separators."""
+    """Read the tokens of a vocab.txt, one per line.
+
+    Only a line feed ends a line: other separators, such as U+2028, may be tokens.
+    """
     try:
         text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -196,7 +202,7 @@ def _read_vocab(path: Path) -> list[str]:
     first: dict[str, int] = {}
     for number, token in enumerate(vocab, start=1):
         if not token:
-            raise InputError(f"{path}: line {number} is empty, which would shift every later id")
+            raise InputError(f"{path}: line {number} is empty; a token's id is its line number")
         if token in first:
             raise InputError(f"{path}: line {number} repeats line {first[token]}, {token!r}")
         first[token] = number
@@ -214,7 +220,7 @@ def _require_special(vocab: Iterable[str], path: Path) -> None:
 
 
 def normalizer(*, lowercase: bool, strip_accents: bool, handle_chinese_chars: bool = True) -> Any:
-    """BERT's cleaning: control characters out, spaces around Chinese characters, and the rest."""
+    """Clean text as BERT does: drop control characters, put spaces around Chinese characters."""
     return normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=handle_chinese_chars,
@@ -226,7 +232,7 @@ def normalizer(*, lowercase: bool, strip_accents: bool, handle_chinese_chars: bo
 def from_vocab(
     vocab: list[str], *, lowercase: bool, strip_accents: bool, handle_chinese_chars: bool = True
 ) -> Tokenizer:
-    """Makes a tokenizer from its entries, in the order of their ids."""
+    """Make a tokenizer from its tokens, sorted by id."""
     ids = {token: i for i, token in enumerate(vocab)}
     backend = tokenizers.Tokenizer(
         models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=MAX_CHARS_PER_WORD)

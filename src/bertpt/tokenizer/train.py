@@ -1,4 +1,4 @@
-"""The train-tokenizer stage: text in, a WordPiece vocabulary out, the same one every time."""
+"""The train-tokenizer stage: learn a WordPiece vocabulary from text."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ from bertpt.tokenizer.tokenizer import (
     normalizer,
 )
 
-SECONDS_BETWEEN_SIGNS = 5.0  # of life, while the library says nothing
+SECONDS_BETWEEN_REFRESHES = 5.0  # of the progress bar, while tokenizers reports nothing
 FILES = {"tokenizer.json", "vocab.txt", "tokenizer_config.json"}
 
 
@@ -37,22 +37,22 @@ def train_tokenizer(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Learns a vocabulary from text and writes a tokenizer folder.
+    """Learn a vocabulary from text and write a tokenizer folder.
 
     Args:
         inputs: files, folders, globs, `hf:` names, or `-` (`jsonl:-`) for standard input.
-        out: the folder to make; `transformers.AutoTokenizer` loads it.
-        config: the vocabulary.
-        text_field: of a JSONL or Parquet row.
-        strict: refuse text that is not clean.
-        overwrite: replace a tokenizer folder that stands at `out`.
-        progress: where to tell how far it is.
+        out: the folder to write; `transformers.AutoTokenizer` loads it.
+        config: size and cleaning of the vocabulary.
+        text_field: the field of a row that contains the text.
+        strict: refuse text that needs repair.
+        overwrite: replace an existing tokenizer folder at `out`.
+        progress: receives progress bars and warnings.
 
     Returns:
-        vocab_size (entries learned), tokenizer_sha256.
+        vocab_size (tokens learned), tokenizer_sha256.
 
     Raises:
-        BertptError: an input, a setting or the output is at fault.
+        BertptError: an input, a setting or `out` is invalid.
     """
     progress = progress or Progress()
     files.refuse_existing(out, overwrite=overwrite, is_ours=_is_tokenizer_folder)
@@ -62,13 +62,17 @@ def train_tokenizer(
             lines = (line for document in corpus.with_progress(bar) for line in document)
             tokenizer = learn(lines, config, source=corpus.name, progress=progress)
         tokenizer.save(work)
-    vocab_size = len(tokenizer.vocab)
-    if vocab_size < config.vocab_size:
-        progress.log(
-            f"warning: the text gave {vocab_size} entries, fewer than the {config.vocab_size} "
-            "asked for"
-        )
-    return {"vocab_size": vocab_size, "tokenizer_sha256": tokenizer.fingerprint}
+    if shortfall := describe_shortfall(tokenizer, config):
+        progress.log(f"warning: {shortfall}")
+    return {"vocab_size": len(tokenizer.vocab), "tokenizer_sha256": tokenizer.fingerprint}
+
+
+def describe_shortfall(tokenizer: Tokenizer, config: TokenizerConfig) -> str | None:
+    """Return a warning if the text gave fewer tokens than requested."""
+    num_tokens = len(tokenizer.vocab)
+    if num_tokens >= config.vocab_size:
+        return None
+    return f"learned {num_tokens} tokens instead of {config.vocab_size}: the text has no more"
 
 
 def _is_tokenizer_folder(path: Path) -> bool:
@@ -82,27 +86,26 @@ def learn(
     source: str = "the text",
     progress: Progress | None = None,
 ) -> Tokenizer:
-    """Learns a WordPiece vocabulary; the same texts, in any order, give the same bytes.
+    """Learn a WordPiece vocabulary; the same texts, in any order, give the same bytes.
 
-    The tokenizers library numbers the characters in the order of a hash map and breaks ties
-    between merges by those numbers (huggingface/tokenizers#1794). Here the words are counted
-    first and the trainer gets every character, sorted, as if it were a special token: then
-    nothing is left for the hash to decide.
+    The tokenizers library numbers characters in the order of a hash map and breaks ties between
+    merges by these numbers (huggingface/tokenizers#1794). To make the result independent of the
+    hash, words are counted first, and the trainer gets all characters, sorted, as special tokens.
 
     Args:
-        texts: any strings; no word crosses from one to the next.
-        config: the vocabulary.
-        source: where they come from, for the message when there is nothing in them.
-        progress: where to tell how far it is.
+        texts: any strings; each starts a new word.
+        config: size and cleaning of the vocabulary.
+        source: name of the texts, for the message if they are empty.
+        progress: receives progress bars.
 
     Raises:
-        InputError: the texts hold no word.
+        InputError: the texts contain no words.
         SettingError: the vocabulary is too small for the alphabet.
     """
     progress = progress or Progress()
     words = count_words(texts, config, progress=progress)
     if not words:
-        raise InputError(f"{source}: no text in it")
+        raise InputError(f"{source}: contains no text")
     pieces = _alphabet(words, config)
     trainer = trainers.WordPieceTrainer(
         vocab_size=config.vocab_size,
@@ -130,7 +133,7 @@ def _train(
     words: dict[str, int],
     progress: Progress,
 ) -> None:
-    """Lets the library train, in a thread of its own, for where it works no signal is noticed."""
+    """Train in a thread, because a thread inside tokenizers does not see signals."""
     is_left = Event()
 
     def lines(bar: Any) -> Iterator[str]:
@@ -147,8 +150,7 @@ def _train(
     ):
         training = thread.submit(learner.train_from_iterator, lines(bar), trainer)
         try:
-            # The words are taken in, and then the library says no more.
-            while not wait([training], SECONDS_BETWEEN_SIGNS).done:
+            while not wait([training], SECONDS_BETWEEN_REFRESHES).done:
                 if bar.n >= total:
                     bar.refresh()
             training.result()
@@ -159,11 +161,11 @@ def _train(
 def count_words(
     texts: Iterable[str], config: TokenizerConfig, *, progress: Progress | None = None
 ) -> Counter[str]:
-    """How often each word occurs, after BERT's cleaning, splitting at spaces and punctuation."""
+    """Count words, cleaned and split at spaces and punctuation as in BERT."""
     cleaning = normalizer(lowercase=config.lowercase, strip_accents=config.strips_accents)
     pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    # Most chunks between spaces repeat, so each distinct one is cleaned and split only once.
-    # Long chunks (text without spaces) hardly ever repeat and would only fill the memory.
+    # Most chunks between spaces repeat, so each is cleaned and split only once. Long chunks (text
+    # without spaces) rarely repeat and would fill the memory.
     chunks: Counter[str] = Counter()
     words: Counter[str] = Counter()
 
@@ -195,7 +197,7 @@ def _characters(word: str) -> Iterator[str]:
 
 
 def _alphabet(words: Counter[str], config: TokenizerConfig) -> list[str]:
-    """The one-character pieces to keep: first those that start words, then those inside."""
+    """Choose the one-character pieces: those that start words, then those inside words."""
     characters: Counter[str] = Counter()
     continuing: Counter[str] = Counter()
     for word, count in words.items():
@@ -210,14 +212,14 @@ def _alphabet(words: Counter[str], config: TokenizerConfig) -> list[str]:
     if needed > config.vocab_size:
         raise SettingError(
             "vocab_size",
-            f"{config.vocab_size} is too small: the special tokens and the characters of this text "
+            f"{config.vocab_size} is too small: special tokens and the characters of this text "
             f"need {needed}; raise it, or keep fewer characters with `limit_alphabet`",
         )
     return pieces
 
 
 def _repeated(words: dict[str, int]) -> Iterator[tuple[str, int]]:
-    """Each word as often as it was counted, in lines of bounded length; the words in each line."""
+    """Yield lines that repeat each word as often as it was counted, and their number of words."""
     for word, count in words.items():
         full, rest = divmod(count, 1000)
         line = f"{word} " * 1000

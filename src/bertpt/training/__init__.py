@@ -1,1 +1,1 @@
-"""The pretraining loop and what it is made of."""
+"""The pretrain stage: training loop, optimizer, checkpoints, processes."""

@@ -14,7 +14,7 @@ from bertpt.config import PretrainConfig
 from bertpt.data.batches import TrainingExamples, in_order
 from bertpt.data.dataset import Dataset
 from bertpt.data.example import FILLER, Example
-from bertpt.data.loader import load
+from bertpt.data.loader import load_steps
 from bertpt.device import choose_precision
 from bertpt.errors import BertptError, InputError
 from bertpt.evaluation.mlm import evaluate
@@ -152,7 +152,7 @@ class Trainer:
         self.replica = self.ranks.replicate(self.model)
         with (
             StopRequest(self.ranks.sum) as signals,
-            load(self.training, budget.step, workers=config.loader_workers) as batches,
+            load_steps(self.training, budget.step, workers=config.loader_workers) as batches,
             console.training_bar(self.progress, budget) as bar,
         ):
             while True:
