@@ -1,4 +1,4 @@
-"""Timing side by side: interleaved repeats, medians, so that a noisy machine hurts both alike."""
+"""Time jobs in turns, so that noise affects all of them equally."""
 
 import statistics
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 
 def medians(jobs: Mapping[str, Callable[[], object]], *, repeats: int = 7) -> dict[str, float]:
-    """Median seconds of each job, run in turns after one warm-up each."""
+    """Return the median seconds of each job, after a warm-up."""
     for job in jobs.values():
         job()
     seconds: dict[str, list[float]] = {name: [] for name in jobs}

@@ -1,6 +1,6 @@
-"""Encoding lines with bertpt beside transformers' model and tokenizer: same weights, batches of 32.
+"""Compare encoding lines with bertpt and with transformers: same weights, batches of 32.
 
-transformers gets the lines in their order, as a plain loop does; bertpt sorts them by length.
+transformers encodes the lines in order, as in a plain loop; bertpt sorts them by length.
 
 python benchmarks/encode.py RUN LINES.txt
 """

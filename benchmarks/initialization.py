@@ -1,4 +1,4 @@
-"""Does a mimetic start pay? The same runs from both starts, three seeds each, steps being equal.
+"""Compare the mimetic start with the published one: same steps, three seeds each.
 
 python benchmarks/initialization.py DATA [STEPS [MODEL]]
 """

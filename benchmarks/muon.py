@@ -1,4 +1,4 @@
-"""torch.optim.Muon and bertpt's, in both formats: a step on the mini model's matrices.
+"""Compare torch.optim.Muon and bertpt's, in both precisions, on the mini model's matrices.
 
 python benchmarks/muon.py
 """

@@ -1,4 +1,4 @@
-"""float32 beside bfloat16: forward and backward of the mini model on one batch of 32 x 128.
+"""Compare float32 and bfloat16: forward and backward of the mini model on a batch of 32 x 128.
 
 python benchmarks/precision.py
 """

@@ -1,4 +1,4 @@
-"""Which schedule pays? The same runs under several, three seeds each, steps being equal.
+"""Compare schedules: same steps, three seeds each.
 
 python benchmarks/schedules.py DATA [STEPS [MODEL]]
 """

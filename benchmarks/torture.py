@@ -1,13 +1,13 @@
-"""Kills a run at random moments and damages its checkpoints, and checks what comes of it.
+"""Kill runs at random moments, damage checkpoints, and check that resuming is exact.
 
 python benchmarks/torture.py [--kills 200] [--corruptions 1000] [--seed 0]
 
-A run that saves every step is killed with SIGKILL and resumed, again and again. Each resume has to
-begin after the newest checkpoint that is whole by sha256sum's word, and the last weights have to be
-those of a run that was never stopped, bit for bit. Then files of checkpoints are damaged, and
-resuming has to pass over what was damaged, or to refuse it in one line.
+A run that saves every step is killed with SIGKILL and resumed many times. Each resume must start at
+the newest checkpoint whose files have the right SHA-256, and the final weights must equal those of
+an uninterrupted run, bit for bit. Then files of checkpoints are damaged; resuming must skip
+damaged checkpoints or refuse the run in one line.
 
-Commands run in children of this process, which has imported torch and never uses it.
+Commands run in forks of this process, which imports torch but does not use it.
 """
 
 import argparse
@@ -27,18 +27,18 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import datasets  # noqa: F401  for the children
+import datasets  # noqa: F401  forks inherit the import
 import torch
-import torch._dynamo  # which an optimizer imports
+import torch._dynamo  # imported by optimizers
 
-from bertpt.training import loop  # noqa: F401  for the children
+from bertpt.training import trainer  # noqa: F401  forks inherit the import
 from bertpt_cli.main import app
 
 SHAPE = "--hidden-size 12 --num-hidden-layers 1 --num-attention-heads 2 --batch-size 4"
 RUN = f"{SHAPE} --dropout 0.1 --save-every 1 --log-every 1 --keep-last 3 --eval-every 3 --seed 7"
-# A rate that does not depend on the length, so that a run may be made longer.
+# The learning rate does not depend on the length, so a longer run repeats a shorter one.
 RUN += " --schedule constant --warmup 0"
-LENGTH = 6  # of the run whose checkpoints are damaged
+NUM_STEPS = 6  # of the run whose checkpoints are damaged
 RESUMING = re.compile(r"^resuming .* after step (\d+)$", re.MULTILINE)
 
 
@@ -46,7 +46,7 @@ RESUMING = re.compile(r"^resuming .* after step (\d+)$", re.MULTILINE)
 
 
 def call(*words: object) -> int:
-    """The exit status of a bertpt command in this process."""
+    """Run a bertpt command in this process and return its exit status."""
     try:
         app([str(word) for word in words])
     except SystemExit as error:
@@ -55,7 +55,7 @@ def call(*words: object) -> int:
 
 
 def fork(job: Callable[[], int], log: Path) -> int:
-    """Starts a job in a child whose output goes to a file; gives its process id."""
+    """Start a job in a fork, with output to a file; return the process id."""
     sys.stdout.flush()
     log.write_bytes(b"")
     process = os.fork()
@@ -79,8 +79,8 @@ def finish(job: Callable[[], int], log: Path) -> None:
 # ------------------------------------------------------------------------------------ checkpoints
 
 
-def is_whole(folder: Path) -> bool:
-    """Whether every file has the checksum that is written of it, as sha256sum would check it."""
+def is_intact(folder: Path) -> bool:
+    """Return whether every file of a checkpoint has the SHA-256 in trainer_state.json."""
     try:
         stored = json.loads((folder / "trainer_state.json").read_bytes())
         return all(
@@ -91,8 +91,8 @@ def is_whole(folder: Path) -> bool:
         return False
 
 
-def newest_whole(run: Path) -> int | None:
-    steps = [int(path.name[5:]) for path in run.glob("checkpoints/step-*") if is_whole(path)]
+def newest_intact(run: Path) -> int | None:
+    steps = [int(path.name[5:]) for path in run.glob("checkpoints/step-*") if is_intact(path)]
     return max(steps, default=None)
 
 
@@ -109,12 +109,12 @@ def losses_of(run: Path) -> list[tuple[int, str, float]]:
 
 
 def kill_and_resume(data: Path, folder: Path, num_kills: int, rng: random.Random) -> bool:
-    """Kills a run at random moments and resumes it until that many kills have hit."""
+    """Kill a run at random moments and resume it, until it has been killed `num_kills` times."""
     num_steps = 3 * num_kills
     run, log = folder / "killed", folder / "log"
     found: Counter[str] = Counter()
     while True:
-        expected = newest_whole(run)
+        expected = newest_intact(run)
         if expected is None:
             words = [*RUN.split(), *(["--overwrite"] if run.exists() else [])]
         else:
@@ -126,22 +126,24 @@ def kill_and_resume(data: Path, folder: Path, num_kills: int, rng: random.Random
             assert status == 0, log.read_text()
             ended = True
         else:
-            # Mostly while it trains and saves; now and then before, while it gets ready.
+            # Most kills come while it trains and saves, some while it starts.
             early = rng.random() < 0.2
-            found["kills"] += not (ended := killed_at_random(process, log, rng, early=early))
-        told = log.read_text()
-        found["lines that name what was removed"] += told.count("left unfinished")
-        found["lines that name a checkpoint passed over"] += told.count("skipping")
-        begun = RESUMING.search(told)
-        if expected is not None and begun:
+            killed = kill_at_random(process, log, rng, early=early)
+            found["kills"] += killed
+            ended = not killed
+        output = log.read_text()
+        found["messages about removed files"] += output.count("left unfinished")
+        found["messages about skipped checkpoints"] += output.count("skipping")
+        resuming = RESUMING.search(output)
+        if expected is not None and resuming:
             found["resumes"] += 1
-            found["resumes from the newest whole checkpoint"] += int(begun[1]) == expected
-        assert "Traceback" not in told, told
+            found["resumes from the newest intact checkpoint"] += int(resuming[1]) == expected
+        assert "Traceback" not in output, output
         if ended and found["kills"] >= num_kills:
             break
-        if ended:  # the schedule is one that does not know the length
+        if ended:
             num_steps += 3 * num_kills
-    one = folder / "whole"
+    one = folder / "uninterrupted"
     finish(lambda: call("pretrain", data, "--out", one, *RUN.split(), "--steps", num_steps), log)
     same = {
         "weights": weights_of(run) == weights_of(one),
@@ -150,35 +152,35 @@ def kill_and_resume(data: Path, folder: Path, num_kills: int, rng: random.Random
         == (one / "best/model.safetensors").read_bytes(),
     }
     left = [path.name for path in run.rglob(".*")]
-    print(f"{found['kills']} kills of {num_kills} asked for, {num_steps} steps")
+    print(f"{found['kills']} kills, {num_steps} steps")
     for name, number in found.items():
         print(f"  {name}: {number}")
     for name, is_same in same.items():
-        print(f"  {name} bit-identical with those of a run never stopped: {is_same}")
-    print(f"  left over: {left or 'nothing'}", flush=True)
-    exact = found["resumes"] == found["resumes from the newest whole checkpoint"]
+        print(f"  same {name} as an uninterrupted run, bit for bit: {is_same}")
+    print(f"  files left over: {left or 'none'}", flush=True)
+    exact = found["resumes"] == found["resumes from the newest intact checkpoint"]
     return exact and all(same.values()) and not left and found["kills"] >= num_kills
 
 
-def killed_at_random(process: int, log: Path, rng: random.Random, *, early: bool) -> bool:
-    """Kills a process after a random time; gives whether it ended by itself before."""
+def kill_at_random(process: int, log: Path, rng: random.Random, *, early: bool) -> bool:
+    """Kill a process after a random time, unless it ends before; return whether it was killed."""
     while not early and not re.search("resuming|parameters", log.read_text()):
         time.sleep(0.005)
         if os.waitpid(process, os.WNOHANG)[0]:
-            return True
+            return False
     time.sleep(rng.uniform(0, 0.6))
     if os.waitpid(process, os.WNOHANG)[0]:
-        return True
+        return False
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
-    return False
+    return True
 
 
 # ------------------------------------------------------------------------------------- corruption
 
 
 def corrupt(run: Path, rng: random.Random) -> str:
-    """Damages one random file of the checkpoints of a run in a random way; names both."""
+    """Damage one random file of a run's checkpoints in a random way; describe the damage."""
     checkpoint = rng.choice(sorted(run.glob("checkpoints/step-*")))
     path = rng.choice(sorted(checkpoint.iterdir()))
     kind = rng.choice(sorted(DAMAGE))
@@ -205,7 +207,7 @@ def _zeros(path: Path, written: bytearray, rng: random.Random) -> None:
 
 
 def _swap(path: Path, _: bytearray, rng: random.Random) -> None:
-    """With the file of that name in another checkpoint, or with another file beside it."""
+    """Swap a file with that of another checkpoint, or with another file of this one."""
     others = [*path.parent.parent.glob(f"step-*/{path.name}"), *path.parent.iterdir()]
     other = rng.choice(sorted(found for found in others if found != path))
     aside = path.with_name("aside")
@@ -227,7 +229,7 @@ DAMAGE: dict[str, Callable[[Path, bytearray, random.Random], object]] = {
     "extended": lambda path, _, rng: path.open("ab").write(rng.randbytes(rng.randrange(1, 9))),
     "deleted": lambda path, *_: path.unlink(),
     "emptied": lambda path, *_: path.write_bytes(b""),
-    "a folder in its place": lambda path, *_: (path.unlink(), path.mkdir()),
+    "replaced by a folder": lambda path, *_: (path.unlink(), path.mkdir()),
     "swapped": _swap,
     "checkpoint renamed": _rename,
 }
@@ -238,32 +240,32 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def corrupt_and_resume(data: Path, folder: Path, number: int, rng: random.Random) -> bool:
-    """Damages copies of a run, and resumes each; all in one child."""
+    """Damage copies of a run and resume them, all in one fork."""
     source, longer, log = folder / "source", folder / "longer", folder / "log"
-    words = ["pretrain", data, "--out", source, *RUN.split(), "--steps", LENGTH]
+    words = ["pretrain", data, "--out", source, *RUN.split(), "--steps", NUM_STEPS]
     finish(lambda: call(*words), log)
     shutil.copytree(source, longer)
-    more = ["--resume", "--steps", LENGTH + 1]
+    more = ["--resume", "--steps", NUM_STEPS + 1]
     finish(lambda: call("pretrain", data, "--out", longer, *more), log)
     result = folder / "result.json"
 
     def job() -> int:
-        told = Counter(corrupted_once(data, source, longer, more, rng) for _ in range(number))
-        result.write_text(json.dumps(told))
+        outcomes = (corrupt_once(data, source, longer, more, rng) for _ in range(number))
+        result.write_text(json.dumps(Counter(outcomes)))
         return 0
 
     finish(job, log)
-    told = json.loads(result.read_text())
+    outcomes = json.loads(result.read_text())
     print(f"{number} corruptions")
-    for name, times in sorted(told.items()):
+    for name, times in sorted(outcomes.items()):
         print(f"  {name}: {times}", flush=True)
-    return not [name for name in told if name.startswith("WRONG")]
+    return not any(name.startswith("WRONG") for name in outcomes)
 
 
-def corrupted_once(  # noqa: PLR0911  each way out has its name
+def corrupt_once(  # noqa: PLR0911  one return per outcome
     data: Path, source: Path, longer: Path, more: list[object], rng: random.Random
 ) -> str:
-    """What became of a copy of a run in which one to six files were damaged."""
+    """Damage one to six files of a copy of a run, resume it, and describe the outcome."""
     run = source.with_name("copy")
     shutil.rmtree(run, ignore_errors=True)
     shutil.copytree(source, run)
@@ -271,9 +273,9 @@ def corrupted_once(  # noqa: PLR0911  each way out has its name
         shutil.rmtree(old)
     damage = []
     for _ in range(rng.choice((1, 1, 2, 6))):
-        with contextlib.suppress(IndexError, OSError, ValueError):  # damaged beyond more damage
+        with contextlib.suppress(IndexError, OSError, ValueError):  # nothing left to damage
             damage.append(corrupt(run, rng))
-    whole = [
+    intact = [
         path.name
         for path in sorted(run.glob("checkpoints/step-*"))
         if (source / "checkpoints" / path.name).is_dir()
@@ -283,24 +285,24 @@ def corrupted_once(  # noqa: PLR0911  each way out has its name
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = call("pretrain", data, "--out", run, *more)
-    except Exception as error:  # noqa: BLE001  which is what is looked for
+    except Exception as error:  # noqa: BLE001
         return f"WRONG, {error!r} after {damage}"
     lines = err.getvalue().splitlines()
-    if whole:
-        begun = RESUMING.search(err.getvalue())
-        if status or begun is None or f"step-{begun[1]}" != whole[-1]:
+    if intact:
+        resuming = RESUMING.search(err.getvalue())
+        if status or resuming is None or f"step-{resuming[1]}" != intact[-1]:
             return f"WRONG, {status} {lines} after {damage}"
         if weights_of(run) != weights_of(longer):
-            return f"WRONG, other weights after {damage}"
-        if whole[-1] == f"step-{LENGTH}":
-            return "the newest checkpoint was not damaged: taken, same weights in the end"
-        told = f"skipping {run}/checkpoints/step-{LENGTH}: " in err.getvalue()
-        if not told and not any("renamed" in line for line in damage):
-            return f"WRONG, nothing told after {damage}"
-        return "the newest checkpoint was damaged: passed over, same weights in the end"
+            return f"WRONG, different weights after {damage}"
+        if intact[-1] == f"step-{NUM_STEPS}":
+            return "newest checkpoint intact: resumed, same final weights"
+        skipped = f"skipping {run}/checkpoints/step-{NUM_STEPS}: " in err.getvalue()
+        if not skipped and not any("renamed" in line for line in damage):
+            return f"WRONG, no message after {damage}"
+        return "newest checkpoint damaged: skipped, same final weights"
     errors = [line for line in lines if not line.startswith(("skipping", "removed"))]
     if status == 1 and len(errors) == 1 and errors[0].startswith("error: "):
-        return "no checkpoint was left whole: refused in one line"
+        return "no checkpoint intact: refused in one line"
     return f"WRONG, {status} {lines} after {damage}"
 
 
@@ -309,7 +311,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--corruptions", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--where", help="a folder on the disk to use")
+    parser.add_argument("--where", help="folder on the disk to use")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rng = random.Random(options.seed)

@@ -1,6 +1,6 @@
-"""A training step of bertpt beside transformers' BertForPreTraining: same weights, same batch.
+"""Compare a training step of bertpt and of transformers: same weights, same batch.
 
-transformers computes MLM scores at every position, bertpt at the predicted ones only.
+transformers computes MLM scores at all positions, bertpt only at the predicted ones.
 
 python benchmarks/transformers_step.py
 """

@@ -60,7 +60,7 @@ class _PlainLines(tqdm):  # type: ignore[misc]
 
 
 class Progress:
-    """Where a stage tells how far it is. All of it goes to standard error.
+    """Progress bars and log lines of a stage, on standard error.
 
     Args:
         quiet: print nothing. The default, so library calls are silent.
@@ -74,7 +74,7 @@ class Progress:
         _PlainLines.told_at = time.monotonic()
 
     def log(self, message: str) -> None:
-        """Prints one line, above a bar that is being drawn."""
+        """Print a line, above the current bar."""
         if self.quiet:
             return
         message = self._rewrite(message)

@@ -75,7 +75,7 @@ def while_training(is_saving: Callable[[], bool]) -> Iterator[None]:
             signal.default_int_handler(number, frame)
         for process in multiprocessing.active_children():
             process.kill()
-        os.write(2, b"\nleft without the save under way; go on with --resume\n")
+        os.write(2, b"\nquit without finishing the save; continue with --resume\n")
         os._exit(128 + number)
 
     before = signal.signal(signal.SIGINT, interrupt)

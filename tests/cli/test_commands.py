@@ -718,7 +718,7 @@ def test_a_second_ctrl_c_leaves_at_once_in_the_midst_of_a_save(done, data, tmp_p
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130
         stderr = process.stderr.read()
-    assert "left without the save under way; go on with --resume" in stderr
+    assert "quit without finishing the save; continue with --resume" in stderr
     assert "Traceback" not in stderr
     _, alive = psutil.wait_procs(others, timeout=10)
     assert not alive

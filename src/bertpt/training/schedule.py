@@ -15,7 +15,7 @@ def make_schedule(config: PretrainConfig, num_steps: int) -> Schedule:
     """Return the schedule that the settings ask for.
 
     It has no memory: when a run is resumed with another length, the fraction done is computed
-    anew, and so is the learning rate.
+    again, and so is the learning rate.
 
     Args:
         config: resolved settings.
