@@ -3,6 +3,8 @@
 python benchmarks/muon.py
 """
 
+from collections.abc import Callable
+
 import torch
 from _timing import medians
 
@@ -12,7 +14,9 @@ from bertpt.training.optimizer import Muon
 SHAPES = [(256, 256)] * 16 + [(1024, 256)] * 4 + [(256, 1024)] * 4
 
 
-def step_of(kind: type[torch.optim.Optimizer], **options: torch.dtype):
+def make_step(
+    kind: Callable[..., torch.optim.Optimizer], **options: torch.dtype
+) -> Callable[[], object]:
     parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in SHAPES]
     for parameter in parameters:
         parameter.grad = torch.randn_like(parameter)
@@ -21,9 +25,9 @@ def step_of(kind: type[torch.optim.Optimizer], **options: torch.dtype):
 
 def main() -> None:
     jobs = {
-        "torch.optim.Muon": step_of(torch.optim.Muon),
-        "Muon, bfloat16": step_of(Muon, precision=torch.bfloat16),
-        "Muon, float32": step_of(Muon, precision=torch.float32),
+        "torch.optim.Muon": make_step(torch.optim.Muon),
+        "Muon, bfloat16": make_step(Muon, precision=torch.bfloat16),
+        "Muon, float32": make_step(Muon, precision=torch.float32),
     }
     found = medians(jobs, repeats=5)
     for name, seconds in found.items():

@@ -28,7 +28,7 @@ def main() -> None:
         with autocast(CPU, precision):
             output = model(ids, segments, lengths, places)
         sums = loss_sums(output, labels, pairs)
-        pretraining_loss(sums, num_targets=608, num_pairs=32).backward()
+        pretraining_loss(sums, num_targets=608, num_pairs=32).backward()  # type: ignore[no-untyped-call]
 
     jobs = {
         "float32": lambda: step(torch.float32),

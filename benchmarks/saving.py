@@ -7,6 +7,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -23,7 +24,9 @@ from bertpt.training.run_folder import RunFolder
 VOCAB_SIZE = 30_522
 
 
-def trained(size, device):
+def trained(
+    size: str, device: str
+) -> tuple[PretrainConfig, BertForPreTraining, list[torch.optim.Optimizer]]:
     """Create a model and its optimizers, and take a step with gradients of one."""
     config = PretrainConfig(model=size).resolve()
     shape = config.bert_config(vocab_size=VOCAB_SIZE, pad_token_id=0)
@@ -50,7 +53,7 @@ def tiny_data(folder: Path) -> Dataset:
     return Dataset(folder / "data")
 
 
-def seconds(job) -> float:
+def seconds(job: Callable[[], object]) -> float:
     started = time.perf_counter()
     job()
     return time.perf_counter() - started

@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import datasets  # noqa: F401  forks inherit the import
@@ -119,8 +120,8 @@ def kill_and_resume(data: Path, folder: Path, num_kills: int, rng: random.Random
             words = [*RUN.split(), *(["--overwrite"] if run.exists() else [])]
         else:
             words = ["--resume"]
-        words += ["--steps", num_steps]
-        process = fork(lambda w=words: call("pretrain", data, "--out", run, *w), log)
+        words += ["--steps", str(num_steps)]
+        process = fork(partial(call, "pretrain", data, "--out", run, *words), log)
         if found["kills"] >= num_kills:
             _, status = os.waitpid(process, 0)
             assert status == 0, log.read_text()
