@@ -40,7 +40,7 @@ def main() -> None:
             attention_mask=torch.ones_like(ids),
             labels=labels.view_as(ids),
             next_sentence_label=pairs,
-        ).loss.backward()  # type: ignore[no-untyped-call]
+        ).loss.backward()
 
     found = medians({"bertpt": our_step, "transformers": their_step}, repeats=5)
     for name, seconds in found.items():
