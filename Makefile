@@ -21,7 +21,7 @@ install: .venv/installed  ## make .venv and install bertpt with what its tests n
 demo: install  ## from Python's own documentation to an evaluated BERT, in three minutes
 	BIN=$(BIN) OUT=$(DEMO) sh data/demo.sh
 
-test: install  ## run the tests (three to four minutes on 2 cores)
+test: install  ## run the tests (under three minutes on 2 cores)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile
 
 test-slow: install  ## run the tests that take minutes

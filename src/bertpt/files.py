@@ -42,7 +42,8 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise OutputError(f"cannot write {given}: {problem(error)}") from error
     try:
         yield work
-        _flush(work)
+        for file in (*sorted(work.rglob("*")), work):
+            _sync(file)
         _put(work, path)
     except OutputError as error:
         raise OutputError(str(error).replace(str(work), str(given))) from error
@@ -89,11 +90,6 @@ def _may_be_held(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-def _flush(folder: Path) -> None:
-    for path in (*sorted(folder.rglob("*")), folder):
-        _sync(path)
 
 
 def _sync(path: Path) -> None:
@@ -234,11 +230,6 @@ def refuse_existing(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bo
         raise OutputError(f"{path} exists; give another `out`, or `overwrite` to replace it")
 
 
-def size(folder: Path) -> int:
-    """Return the bytes in all files of a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write; it is flushed and renamed when the block succeeds.
@@ -269,12 +260,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a value as indented JSON, in the order of its keys."""
+    """Write `json_text` to a file, as `write_text` does."""
     write_text(path, json_text(value))
 
 
 def json_text(value: object) -> str:
-    """Return what `write_json` writes."""
+    """Return a value as indented JSON, in the order of its keys."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bertpt import files
 from bertpt.build import build, disk
-from bertpt.build.disk import DiskUse, disk_use, disk_use_of_text
+from bertpt.build.disk import DiskUse, disk_use, disk_use_of_text, folder_size
 from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.progress import Progress
 
@@ -25,7 +24,7 @@ class Watching(Progress):
         self.sizes = []
 
     def measure(self):
-        self.sizes += [files.size(work) for work in self._folder.glob(".data.tmp-*")]
+        self.sizes += [folder_size(work) for work in self._folder.glob(".data.tmp-*")]
 
     @contextmanager
     def bar(self, description, **options):
@@ -64,7 +63,7 @@ def test_the_estimate_is_within_a_factor_of_one_and_a_half(
     vocab_size = 4000 if learns else len(tokenizer_path.read_text().splitlines())
     estimate = disk_use_of_text(config, len(text), vocab_size=vocab_size, learns=learns)
     assert 1 / 1.5 < estimate.peak / max(progress.sizes) < 1.5
-    assert 1 / 1.5 < estimate.final / files.size(tmp_path / "data") < 1.5
+    assert 1 / 1.5 < estimate.final / folder_size(tmp_path / "data") < 1.5
 
 
 def test_googles_pairs_and_longer_ids_take_more():

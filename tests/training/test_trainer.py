@@ -465,7 +465,7 @@ def test_a_run_of_minutes_ends_with_a_learning_rate_near_0(run, monkeypatch):
     ticks = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: next(ticks) / 10)  # a look at it takes 0.1 s
     monkeypatch.setattr("bertpt.training.schedule.time", clock)
-    monkeypatch.setattr("bertpt.training.trainer.time", clock)
+    monkeypatch.setattr("bertpt.training.loop.time", clock)
     out = run(steps=None, warmup=0.2, max_minutes=0.2)
     rates = [entry["learning_rate"] for entry in metrics(out)]
     assert 10 < len(rates) < 60
@@ -488,9 +488,9 @@ def clock(monkeypatch):
         return timed
 
     monkeypatch.setattr("bertpt.training.schedule.time", clock)
-    monkeypatch.setattr("bertpt.training.trainer.time", clock)
+    monkeypatch.setattr("bertpt.training.loop.time", clock)
     monkeypatch.setattr(Trainer, "take_step", lasting(Trainer.take_step, 1.0))
-    monkeypatch.setattr(Trainer, "_evaluate", lasting(Trainer._evaluate, 8.0))
+    monkeypatch.setattr(Trainer, "evaluate", lasting(Trainer.evaluate, 8.0))
     return clock
 
 

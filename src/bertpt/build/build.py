@@ -10,7 +10,7 @@ import numpy as np
 
 import bertpt
 from bertpt import files
-from bertpt.build.disk import disk_use, estimate_message, shortage_warning
+from bertpt.build.disk import disk_use, estimate_message, folder_size, shortage_warning
 from bertpt.build.documents import StoredDocuments, save_array
 from bertpt.build.make_examples import Split
 from bertpt.build.report import collect_counts, find_warnings
@@ -219,7 +219,7 @@ def _tokenize(
         spool.remove()
     _require_documents(len(documents), job)
     needed = disk_use(job.config, num_tokens=documents.num_tokens, vocab_size=len(vocabulary.vocab))
-    if warning := shortage_warning(needed.peak - files.size(job.work), job.out):
+    if warning := shortage_warning(needed.peak - folder_size(job.work), job.out):
         job.progress.log(warning)
     return documents, text_counts
 

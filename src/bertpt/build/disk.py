@@ -18,6 +18,11 @@ FILLED = 0.9  # share of an example's positions that hold a token
 BYTES_PER_EXAMPLE = 17  # three offsets and `b_start` of 4 bytes each, a label of 1
 
 
+def folder_size(folder: Path) -> int:
+    """Return the bytes in all files of a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 @dataclass(frozen=True)
 class DiskUse:
     """Bytes on disk: `peak` during a build, `final` after it."""

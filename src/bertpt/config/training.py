@@ -76,9 +76,7 @@ class PretrainConfig(Settings):
         None, "Longest sequence that the model can read, in tokens (default: 512).", at_least=1
     )
     pooler: str | None = setting(
-        None,
-        POOLER_HELP.removesuffix(".") + " (default: cls).",
-        choices=("cls", "mean"),
+        None, POOLER_HELP.removesuffix(".") + " (default: cls).", choices=("cls", "mean")
     )
     init_from: str | None = setting(
         None,
@@ -146,11 +144,7 @@ class PretrainConfig(Settings):
         None, "Dropout everywhere" + _by_recipe("dropout") + ".", at_least=0, below=1
     )
     max_grad_norm: float = setting(1.0, "Clip gradients to this norm.", above=0)
-    steps: int | None = setting(
-        None,
-        "Stop after this many optimizer steps.",
-        at_least=1,
-    )
+    steps: int | None = setting(None, "Stop after this many optimizer steps.", at_least=1)
     epochs: int | None = setting(
         None,
         f"Stop after this many passes over the data (default: {DEFAULT_EPOCHS}, unless `steps` "
@@ -180,9 +174,7 @@ class PretrainConfig(Settings):
         10.0, "Minutes that processes wait for each other before they give up.", above=0
     )
     masking: str = setting(
-        "fresh",
-        "Draw new masks each epoch, or use those stored in DATA.",
-        choices=("fresh", "stored"),
+        "fresh", "Draw new masks each epoch, or use those in DATA.", choices=("fresh", "stored")
     )
     eval_every: int = setting(
         500, "Evaluate on valid/ every N steps, and at the end (0: at the end only).", at_least=0
@@ -257,8 +249,7 @@ class PretrainConfig(Settings):
         for name, value in parts.items():
             if self.max_minutes and value >= 1:
                 raise SettingError(
-                    name,
-                    f"{value:g} is a number of steps; with `max_minutes`, give a fraction",
+                    name, f"{value:g} is a number of steps; with `max_minutes`, give a fraction"
                 )
             if num_steps and value > max(1, num_steps):
                 raise SettingError(name, f"{value:g} exceeds {length}")
@@ -266,8 +257,7 @@ class PretrainConfig(Settings):
             return
         if sum(share_of_run(value, num_steps or 1) for value in parts.values()) > 1 + 1e-9:
             raise SettingError(
-                "decay",
-                f"{self.decay:g} and `warmup` {self.warmup:g} together exceed {length}",
+                "decay", f"{self.decay:g} and `warmup` {self.warmup:g} together exceed {length}"
             )
 
     def resolve(self) -> "PretrainConfig":

@@ -10,6 +10,7 @@ from bertpt.data.dataset import Dataset
 from bertpt.progress import Progress
 from bertpt.training.checkpoint import newest_checkpoint
 from bertpt.training.distributed import ALONE, Ranks
+from bertpt.training.loop import train
 from bertpt.training.resume import require_same_data
 from bertpt.training.run_folder import RunFolder, read_checked
 from bertpt.training.trainer import Trainer
@@ -62,4 +63,4 @@ def pretrain(
             trainer.resume()
         else:
             trainer.start(overwrite=overwrite)
-        return trainer.train()
+        return train(trainer)

@@ -1,11 +1,9 @@
-"""The training loop: evaluate, save, stop if done, take a step."""
+"""What a training run consists of: start or resume, take a step, evaluate, save."""
 
 import dataclasses
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import takewhile
-from signal import SIGINT
 from typing import Any
 
 from torch import nn
@@ -14,7 +12,6 @@ from bertpt.config import PretrainConfig
 from bertpt.data.batches import TrainingExamples, in_order
 from bertpt.data.dataset import Dataset
 from bertpt.data.example import FILLER, Example
-from bertpt.data.loader import load_steps
 from bertpt.device import choose_precision
 from bertpt.errors import BertptError, InputError
 from bertpt.evaluation.mlm import evaluate
@@ -34,10 +31,9 @@ from bertpt.training.optimizer import (
     learning_rates,
     make_optimizers,
     optimizer_state,
-    set_learning_rate,
 )
 from bertpt.training.resume import describe_new_length, require_same_checkpoint
-from bertpt.training.run_folder import RunFolder, read_metrics, read_record, read_settings
+from bertpt.training.run_folder import RunFolder, read_record, read_settings
 from bertpt.training.schedule import make_budget, make_schedule
 from bertpt.training.setup import describe_start, initialize_weights, model_config
 from bertpt.training.step import StepResult, accumulate_gradients
@@ -140,102 +136,6 @@ class Trainer:
                 )
             )
 
-    # ------------------------------------------------------------------------------------ the loop
-
-    def train(self, until: int | None = None) -> dict[str, Any]:
-        """Train to the end, or save and stop after step `until`; return the last metrics."""
-        config, budget = self.config, self.budget
-        entry: dict[str, Any] = {}
-        num_tokens, seconds = 0, 0.0  # since the last line of metrics
-        if budget.used() >= 1 and self.resumed_at:
-            return self._finish_again()
-        self.replica = self.ranks.replicate(self.model)
-        with (
-            StopRequest(self.ranks.sum) as signals,
-            load_steps(self.training, budget.step, workers=config.loader_workers) as batches,
-            console.training_bar(self.progress, budget) as bar,
-        ):
-            while True:
-                # Evaluating and saving come first, so the end needs no second copy of them.
-                done = budget.used() >= 1
-                evaluates = done or self._is_due(config.eval_every)
-                started = time.monotonic()
-                if evaluates and not signals.stop:
-                    entry = self._evaluate(signals) or entry
-                # A bad step changed nothing, and saving it would remove an older checkpoint.
-                saves = signals.take_save() or (
-                    self._is_due(config.save_every) and not self.bad_steps.num_in_a_row
-                )
-                ends = done or budget.step == until
-                if signals.stop:
-                    self._log_stop(signals)
-                self._save(checkpoint=bool(ends or saves or signals.stop))
-                if signals.stop:
-                    self._leave(signals)
-                if ends:
-                    self._finish()
-                    return entry or {"step": budget.step, "split": "train"}  # nothing was logged
-                if evaluates or saves:
-                    budget.count_pause(time.monotonic() - started)
-
-                # -------------------------------------------------------------------- one step
-                started = time.monotonic()
-                set_learning_rate(self.optimizers, self.schedule(*budget.next_step()))
-                examples = next(batches)
-                result = self.take_step(examples)
-                budget.count_step(time.monotonic() - started)
-                # -----------------------------------------------------------------------------
-
-                num_tokens += sum(len(example.input_ids) for example in examples)
-                seconds += time.monotonic() - started
-                due = budget.step % config.log_every == 0 or budget.used() >= 1
-                if due and result.is_finite:
-                    entry = self._log_step(result, self.ranks.sum([num_tokens])[0] / seconds)
-                    num_tokens, seconds = 0, 0.0
-                console.show(bar, budget, result, entry)
-
-    def _is_due(self, every: int) -> bool:
-        step = self.budget.step
-        return every > 0 < step and step % every == 0 and self.budget.has_time_for_pause()
-
-    def _finish_again(self) -> dict[str, Any]:
-        """Finish a run that was resumed after its last step; return the last metrics."""
-        self.progress.log(f"all {self.resumed_at} steps of {self.config.length} are done already")
-        entries = list(read_metrics(self.run.path)) if self.run else []
-        entry = entries[-1] if entries else {"step": self.resumed_at, "split": "train"}
-        entry = self._evaluate() or entry
-        self.saved_step = None  # a kill may have come between the checkpoint and model/
-        self._save(checkpoint=True)
-        self._finish()
-        return entry
-
-    def _finish(self) -> None:
-        """Wait for the last save, and log which step was the best if it was not the last."""
-        if self.run:
-            self.run.wait()
-            best = self.run.best
-            if best is not None and best["step"] != self.budget.step:
-                self.progress.log(
-                    f"step {best['step']} had the lowest held-out loss, {best['loss']:.3f}: "
-                    f"{self.run.path / 'best'}"
-                )
-
-    def _log_stop(self, signals: StopRequest) -> None:
-        assert signals.stop is not None
-        again = "; press Ctrl-C again to quit without saving" if signals.stop == SIGINT else ""
-        self.progress.log(f"{signals.stop.name}: saving step {self.budget.step}{again}")
-
-    def _leave(self, signals: StopRequest) -> None:
-        """End the process, or the caller's run, as the signal would have done."""
-        assert signals.stop is not None
-        self._save(checkpoint=True)  # the signal may have come after the last save began
-        self._finish_save()
-        where = f" in {self.run.path}" if self.run else ""
-        self.progress.log(
-            f"{signals.stop.name}: step {self.budget.step} is saved{where}; continue with `resume`"
-        )
-        signals.obey()
-
     # ---------------------------------------------------------------------------------------- step
 
     def take_step(self, examples: list[Example]) -> StepResult:
@@ -280,7 +180,7 @@ class Trainer:
 
     # -------------------------------------------------------------------------- evaluate, log, save
 
-    def _evaluate(self, signals: StopRequest | None = None) -> dict[str, Any] | None:
+    def evaluate(self, signals: StopRequest | None = None) -> dict[str, Any] | None:
         """Evaluate on the held-out examples, and log the result.
 
         Returns:
@@ -317,7 +217,8 @@ class Trainer:
             require_finite_evaluation(result, step=self.budget.step)
         return entry
 
-    def _log_step(self, result: StepResult, tokens_per_second: float) -> dict[str, Any]:
+    def log_step(self, result: StepResult, *, tokens_per_second: float) -> dict[str, Any]:
+        """Log the figures of the last step, and return the entry of metrics.jsonl."""
         entry = {
             "step": self.budget.step,
             "epoch": self.budget.step / self.training.steps_per_epoch,
@@ -334,7 +235,7 @@ class Trainer:
         """Append a line to the metrics; return whether it is the best evaluation so far."""
         return self.run.log(entry) if self.run else False
 
-    def _save(self, *, checkpoint: bool) -> None:
+    def save(self, *, checkpoint: bool) -> None:
         """Save what is due at this step: a checkpoint if asked for, and best/.
 
         All ranks gather the state; the first one writes it in the background.
@@ -384,10 +285,10 @@ class Trainer:
         try:
             yield
         except BertptError:
-            self._finish_save()
+            self.finish_save()
             raise
 
-    def _finish_save(self) -> None:
+    def finish_save(self) -> None:
         """Wait in all ranks: when one leaves, torchrun and srun kill one that still saves."""
         if self.run:
             self.run.wait()

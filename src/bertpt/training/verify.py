@@ -14,6 +14,7 @@ from bertpt.errors import SettingError
 from bertpt.model.sharded import full_state
 from bertpt.progress import Progress
 from bertpt.training.checkpoint import newest_checkpoint
+from bertpt.training.loop import train
 from bertpt.training.resume import resumed_config
 from bertpt.training.run_folder import RunFolder, read_metrics
 from bertpt.training.trainer import Trainer
@@ -69,18 +70,18 @@ def verify_resume(
                 f"{num_steps} exceeds the {trainer.budget.num_steps} steps of the run",
             )
         trainer.start()
-        trainer.train(until=num_steps)
+        train(trainer, until=num_steps)
         expected = full_state(trainer.model)
         del trainer  # a GPU may not have room for two
         trainer = Trainer(data, config, progress, run=interrupted)
         trainer.start()
-        trainer.train(until=halfway)
+        train(trainer, until=halfway)
         del trainer
         config = resumed_config(interrupted.path, {})
         checkpoint = newest_checkpoint(interrupted.path)
         trainer = Trainer(data, config, progress, run=interrupted, checkpoint=checkpoint)
         trainer.resume()
-        trainer.train(until=num_steps)
+        train(trainer, until=num_steps)
         logged = [
             [entry for entry in read_metrics(run.path) if entry["split"] == "train"]
             for run in (uninterrupted, interrupted)
