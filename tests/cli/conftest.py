@@ -4,13 +4,13 @@ import random
 import signal
 
 import pytest
+from command_line import TINY, TWO_DOCUMENTS, VOCABULARY
 from typer.testing import CliRunner
 
 from bertpt_cli.main import app
 
 NUM_DOCUMENTS, SENTENCES_EACH = 8, 6
 HANDLED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-TINY = ("--hidden-size", 12, "--num-hidden-layers", 1, "--num-attention-heads", 2)
 
 
 @pytest.fixture(scope="session")
@@ -91,3 +91,11 @@ def trained(done, data, tmp_path_factory):
     shape = (*TINY, "--max-position-embeddings", 32)
     done("pretrain", data, "--out", path, *length, *shape, "--quiet")
     return path
+
+
+@pytest.fixture
+def two(tmp_path):
+    """A folder with two.txt and vocab.txt, small enough to count by hand."""
+    (tmp_path / "two.txt").write_text(TWO_DOCUMENTS)
+    (tmp_path / "vocab.txt").write_text(VOCABULARY)
+    return tmp_path

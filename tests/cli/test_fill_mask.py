@@ -286,3 +286,29 @@ def test_eval_mlm_prints_a_dash_for_an_nsp_that_is_left_out(done, data, only_mlm
     rows = {line[:39].strip(): line[39:].split() for line in result.stdout.splitlines()[1:]}
     assert rows["NSP"] == ["-", "-"]
     assert len(rows["MLM"]) == 4
+
+
+def test_fill_mask_gives_an_object_for_each_text(done, trained):
+    texts = ["The old [MASK] sees a stone.", "[MASK] cat [MASK]"]
+    result = done("fill-mask", trained, *texts, "--top-k", 3, "--json")
+    told = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [entry["text"] for entry in told] == texts
+    assert [len(entry["masks"]) for entry in told] == [1, 2]
+    for candidates in (mask for entry in told for mask in entry["masks"]):
+        scores = [candidate["score"] for candidate in candidates]
+        assert len(scores) == 3
+        assert 1 > scores[0] >= scores[1] >= scores[2] > 0
+    best = told[0]["masks"][0][0]
+    assert best["sequence"].startswith("the old")
+    assert "[MASK]" not in best["sequence"]
+
+
+def test_fill_mask_prints_a_line_for_each_candidate(done, trained):
+    told = json.loads(done("fill-mask", trained, "a [MASK].", "--top-k", 4, "--json").stdout)
+    lines = done("fill-mask", trained, "a [MASK].", "--top-k", 4).stdout.split("\n")
+    assert lines[4:] == ["", ""]
+    for line, candidate in zip(lines, told["masks"][0], strict=False):
+        token, score, sequence = line.split(maxsplit=2)
+        assert token == candidate["token"]
+        assert score == f"{100 * candidate['score']:.1f}%"
+        assert sequence == candidate["sequence"]

@@ -1,0 +1,100 @@
+"""What the machine lacks: memory, disk, a GPU, standard input."""
+
+import re
+import resource
+import subprocess
+import sys
+
+import pytest
+
+PRETRAIN = "pretrain data --out out"
+
+
+def test_cuda_is_refused_where_there_is_none(wrong):
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    line = "error: --device cuda is not available here; use cpu or auto"
+    assert wrong(f"{PRETRAIN} --device cuda", 2) == line
+    assert wrong("eval-mlm run data --device cuda", 2) == line
+    assert wrong("fill-mask run 'a [MASK].' --device cuda", 2) == line
+    assert wrong("encode run a --device cuda", 2) == line
+
+
+@pytest.mark.parametrize(
+    ("command", "function", "advice"),
+    [
+        (
+            "pretrain {data} --out {out}",
+            "bertpt.training.pretrain.pretrain",
+            "; try a smaller --micro-batch-size, or a smaller model",
+        ),
+        (
+            "eval-mlm {trained} {data}",
+            "bertpt.evaluation.mlm.eval_mlm",
+            "; try a smaller --batch-size",
+        ),
+        (
+            "build-data {corpus} --out {out}",
+            "bertpt.build.build.build_data",
+            "; try fewer --workers",
+        ),
+        ("inspect {data}", "bertpt.build.describe.describe", ""),
+    ],
+)
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes"),
+        MemoryError(),
+    ],
+    ids=["torch", "python"],
+)
+def test_too_little_memory_is_one_line_with_what_the_command_can_do(  # noqa: PLR0917
+    run, data, trained, corpus, tmp_path, monkeypatch, command, function, advice, error
+):
+    def allocate(*_, **__):
+        raise error
+
+    monkeypatch.setattr(function, allocate)
+    words = command.format(data=data, trained=trained, corpus=corpus, out=tmp_path / "out").split()
+    result = run(*words)
+    assert result.stderr.splitlines()[-1] == f"error: out of memory{advice}"
+    assert result.exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fault_of_our_own_is_not_made_pretty(run, data, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr("bertpt.training.pretrain.pretrain", fail)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        run("pretrain", data, "--out", tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_while_saving_is_one_line_and_leaves_no_torso(data, tmp_path):
+    """A limit on the size of files stands for the disk."""
+    command = [sys.executable, "-m", "bertpt_cli", "pretrain", str(data), "--out", "run"]
+    result = subprocess.run(
+        [*command, "--model", "tiny", "--steps", "2", "--quiet"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)),
+    )
+    assert result.returncode == 1
+    assert re.fullmatch(r"error: cannot write \S+: .*too large.*\n", result.stderr), result.stderr
+    assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_closed_standard_input_is_named(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    from bertpt.corpus.corpus import Corpus
+    from bertpt.errors import InputError
+
+    with pytest.raises(InputError, match="standard input is closed"):
+        list(Corpus(["-"]))
