@@ -9,7 +9,7 @@ import psutil
 import pytest
 from command_line import SPECIAL_TOKENS, TINY, start
 
-from bertpt.training import trainer
+from bertpt.training import pretrain
 
 
 @pytest.mark.parametrize(
@@ -63,29 +63,32 @@ app()
     ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
 )
 def test_no_import_of_pretrain_swallows_a_signal(data, tmp_path, number, status):
-    pretrain = ("pretrain", data, "--out", tmp_path / "run", *TINY, "--steps", 1)
+    arguments = ("pretrain", data, "--out", tmp_path / "run", *TINY, "--steps", 1)
     script = SIGNALLED_IN_AN_IMPORT.format(number=int(number))
-    command = [sys.executable, "-c", script, *map(str, pretrain)]
+    command = [sys.executable, "-c", script, *map(str, arguments)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (status, "", "")
 
 
 def test_a_save_that_is_asked_for_before_training_ends_nothing(done, data, tmp_path, monkeypatch):
-    dataset = trainer.Dataset
+    dataset = pretrain.Dataset
+    sent = []
 
     def asked(*arguments, **named):
         os.kill(os.getpid(), signal.SIGUSR1)
+        sent.append(signal.SIGUSR1)
         return dataset(*arguments, **named)
 
     def end(*_):
         raise AssertionError("what would have ended the process")
 
-    monkeypatch.setattr(trainer, "Dataset", asked)
+    monkeypatch.setattr(pretrain, "Dataset", asked)
     before = signal.signal(signal.SIGUSR1, end)
     try:
         done("pretrain", data, "--out", tmp_path / "run", *TINY, "--steps", 1)
     finally:
         signal.signal(signal.SIGUSR1, before)
+    assert sent
 
 
 SLOW_SECOND_SAVE = """
