@@ -1,6 +1,5 @@
 """Worker processes: order, limits, deaths; the files do not depend on their number."""
 
-import hashlib
 import math
 import multiprocessing
 import operator
@@ -9,9 +8,9 @@ import random
 import tempfile
 import time
 from functools import partial
-from pathlib import Path
 
 import pytest
+from helpers import digests
 
 from bertpt.build import make_examples, tokenize, workers
 from bertpt.build.build import build_data
@@ -114,14 +113,6 @@ def test_an_incomplete_result_does_not_keep_the_pool_from_ending():
 
 def test_there_is_at_least_one_core():
     assert 1 <= num_cores() <= os.cpu_count()
-
-
-def digests(folder):
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(Path(folder).rglob("*"))
-        if path.is_file()
-    }
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import random
 import signal
 
 import pytest
-from command_line import TINY, TWO_DOCUMENTS, VOCABULARY
+from helpers import TINY, TWO_DOCUMENTS, VOCABULARY
 from typer.testing import CliRunner
 
 from bertpt_cli.main import app
@@ -95,7 +95,7 @@ def trained(done, data, tmp_path_factory):
 
 @pytest.fixture
 def two(tmp_path):
-    """A folder with two.txt and vocab.txt, small enough to count by hand."""
+    """Returns a folder with two.txt and vocab.txt, small enough to count by hand."""
     (tmp_path / "two.txt").write_text(TWO_DOCUMENTS)
     (tmp_path / "vocab.txt").write_text(VOCABULARY)
     return tmp_path

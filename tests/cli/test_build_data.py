@@ -11,27 +11,27 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_line import COMMAND, digests, only_object, read_json, shards
+from helpers import COMMAND, TWO_DOCUMENTS, digests, only_object, read_json, shards
 
 
-def test_the_counts_are_those_of_a_count_by_hand(done, two):
+def test_the_counts_equal_a_count_by_hand(done, two):
     result = done(
         *("build-data", two / "two.txt", "--out", two / "o", "--tokenizer", two / "vocab.txt"),
         *("--sentence-per-line", "--json"),
     )
-    told = only_object(result)
-    assert told["documents"] == {"train": 2, "valid": 0}
-    assert told["sentences"] == {"train": 6, "valid": 0}
-    assert told["tokens"] == {"train": 24, "valid": 0}
-    assert told["vocab_size"] == 14
-    assert told["unknown_tokens"] == 0
-    assert set(told["label_counts"]) == {"train", "valid"}
+    output = only_object(result)
+    assert output["documents"] == {"train": 2, "valid": 0}
+    assert output["sentences"] == {"train": 6, "valid": 0}
+    assert output["tokens"] == {"train": 24, "valid": 0}
+    assert output["vocab_size"] == 14
+    assert output["unknown_tokens"] == 0
+    assert set(output["label_counts"]) == {"train", "valid"}
     for split in ("train", "valid"):
-        assert sum(told["label_counts"][split].values()) == told["examples"][split]
-    assert told["examples"]["train"] > 0
+        assert sum(output["label_counts"][split].values()) == output["examples"][split]
+    assert output["examples"]["train"] > 0
 
 
-def test_prose_is_split_into_the_sentences_it_has(done, data, documents):
+def test_prose_is_split_into_its_sentences(done, data, documents):
     result = only_object(done("inspect", data, "--json"))
     assert sum(result["documents"].values()) == len(documents)
     assert sum(result["sentences"].values()) == sum(map(len, documents))
@@ -40,8 +40,8 @@ def test_prose_is_split_into_the_sentences_it_has(done, data, documents):
 
 def test_the_json_object_is_the_manifest(done, corpus, tmp_path):
     out = tmp_path / "data"
-    told = only_object(done("build-data", corpus, "--out", out, "--vocab-size", 99, "--json"))
-    assert told == {"out": str(out), **read_json(out / "manifest.json")}
+    output = only_object(done("build-data", corpus, "--out", out, "--vocab-size", 99, "--json"))
+    assert output == {"out": str(out), **read_json(out / "manifest.json")}
 
 
 def test_the_text_report_has_the_figures_of_the_manifest(done, corpus, tmp_path):
@@ -55,7 +55,7 @@ def test_the_text_report_has_the_figures_of_the_manifest(done, corpus, tmp_path)
     assert "vocabulary of 99, sequences of 32, seed 0" in result.stdout
 
 
-def test_datasets_opens_the_shards(data):
+def test_datasets_loads_the_shards(data):
     datasets = pytest.importorskip("datasets")
     manifest = read_json(data / "manifest.json")
     for split in ("train", "valid"):
@@ -78,7 +78,7 @@ def test_datasets_opens_the_shards(data):
 
 @pytest.fixture
 def same_text(tmp_path, text, monkeypatch):
-    """The corpus in several forms, in the current folder: INPUT and standard input for each."""
+    """Writes the corpus in several forms; returns INPUT and standard input for each."""
     monkeypatch.chdir(tmp_path)
     packed = gzip.compress(text.encode())
     half = text.index("\n\n", len(text) // 2)
@@ -172,20 +172,20 @@ def test_one_sentence_documents_give_random_pairs_and_a_warning(done, two):
         *("build-data", two / "single.txt", "--out", two / "o"),
         *("--tokenizer", two / "vocab.txt", "--json"),
     )
-    told = only_object(result)
-    assert told["label_counts"]["train"]["is_next"] == 0
-    assert told["label_counts"]["train"]["random"] == told["examples"]["train"] > 0
+    output = only_object(result)
+    assert output["label_counts"]["train"]["is_next"] == 0
+    assert output["label_counts"]["train"]["random"] == output["examples"]["train"] > 0
     assert "warning: 3 of 3 documents have one sentence" in result.stderr
 
 
-def test_an_option_is_off_when_it_says_no(done, corpus, tmp_path):
+def test_a_no_option_turns_its_setting_off(done, corpus, tmp_path):
     done("build-data", corpus, "--out", tmp_path / "o", "--no-lowercase", "--quiet")
     assert read_json(tmp_path / "o" / "manifest.json")["tokenizer"]["lowercase"] is False
     vocab = (tmp_path / "o" / "tokenizer" / "vocab.txt").read_text().splitlines()[5:]
     assert any(token != token.lower() for token in vocab)
 
 
-def test_a_file_name_that_is_no_utf8_is_no_error(run, tmp_path, text):
+def test_a_file_name_may_be_invalid_utf8(run, tmp_path, text):
     path = tmp_path / os.fsdecode(b"caf\xe9.txt")
     path.write_text(text)
     result = run("build-data", path, "--out", tmp_path / "data", "--vocab-size", 99, "--json")
@@ -193,10 +193,28 @@ def test_a_file_name_that_is_no_utf8_is_no_error(run, tmp_path, text):
     assert json.loads(result.stdout)["inputs"] == [str(tmp_path / "caf\ufffd.txt")]
 
 
-def test_a_cased_vocabulary_can_be_read_as_such(done, corpus, tmp_path, data):
+def test_the_case_of_a_vocab_txt_can_be_set(done, corpus, tmp_path, data):
     vocab = shutil.copy(data / "tokenizer" / "vocab.txt", tmp_path / "vocab.txt")
     for flag, expected in (("--no-lowercase", False), ("--lowercase", True)):
         out = tmp_path / flag
         done("build-data", corpus, "--out", out, "--tokenizer", vocab, flag)
         stored = json.loads((out / "tokenizer" / "tokenizer_config.json").read_text())
         assert stored["do_lower_case"] is stored["strip_accents"] is expected
+
+
+def test_a_config_file_may_set_the_shard(done, two):
+    (two / "c.toml").write_text('shard = "2/2"\nobjective = "mlm"\n')
+    given = (two / "two.txt", "--tokenizer", two / "vocab.txt", "--config", two / "c.toml")
+    output = only_object(done("build-data", *given, "--out", two / "o", "--json"))
+    assert output["documents"] == {"train": 1, "valid": 0}
+
+
+def test_a_shard_of_standard_input_is_every_nth_document(done, two):
+    options = ("--tokenizer", two / "vocab.txt", "--sentence-per-line", "--objective", "mlm")
+    for i, sentences in enumerate(TWO_DOCUMENTS.split("\n\n"), start=1):
+        out = two / f"o-{i}"
+        build = ("build-data", "-", "--out", out, *options, "--shard", f"{i}/2", "--quiet")
+        done(*build, stdin=TWO_DOCUMENTS)
+        shown = only_object(done("inspect", out, "--examples", 1, "--json"))["shown"]
+        words = re.sub(r"\[[^|]*\|(.*?)\]", r" \1 ", shown[0]["a"]).split()
+        assert words == sentences.split()

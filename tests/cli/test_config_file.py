@@ -1,6 +1,6 @@
-"""`--config` of all stages."""
+"""The `--config` option."""
 
-from command_line import read_json
+from helpers import read_json
 
 
 def test_a_config_file_fills_in_defaults_and_a_flag_beats_it(done, corpus, tmp_path):
@@ -18,7 +18,7 @@ def test_a_config_file_fills_in_defaults_and_a_flag_beats_it(done, corpus, tmp_p
     assert manifest["settings"]["dupe_factor"] == 1  # the default
 
 
-def test_a_config_file_may_give_what_must_be_given(done, corpus, tmp_path, monkeypatch):
+def test_a_config_file_may_set_required_options(done, corpus, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.toml").write_text('out = "from-file"\nvocab-size = 99\nquiet = true\n')
     result = done("build-data", corpus, "--config", "c.toml")
@@ -26,7 +26,7 @@ def test_a_config_file_may_give_what_must_be_given(done, corpus, tmp_path, monke
     assert result.stderr == ""
 
 
-def test_a_config_file_drives_a_run(done, data, tmp_path):
+def test_pretrain_reads_its_settings_from_a_config_file(done, data, tmp_path):
     (tmp_path / "c.toml").write_text(
         "hidden-size = 12\nnum-hidden-layers = 1\nnum-attention-heads = 2\nsteps = 2\n"
         'optimizer = "adamw"\n'

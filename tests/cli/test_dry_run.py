@@ -43,7 +43,7 @@ def test_a_dry_run_writes_nothing(done, source, tmp_path, monkeypatch):
         assert sorted(path.name for path in tmp_path.rglob("*")) == ["temporary", "text.txt"]
 
 
-def test_the_report_says_what_it_is_of_and_what_the_whole_would_give(done, source):
+def test_the_report_names_its_sample_and_estimates_the_full_build(done, source):
     lines = done("build-data", source, "--dry-run", *SIZES).stdout.splitlines()
     assert lines[0].startswith("dry run on the first ")
     assert lines[0].endswith("kB; nothing was written")
@@ -53,35 +53,35 @@ def test_the_report_says_what_it_is_of_and_what_the_whole_would_give(done, sourc
 
 
 def test_what_is_estimated_is_about_what_a_build_gives(done, source, tmp_path):
-    told = json.loads(done("build-data", source, "--dry-run", "--json", *SIZES).stdout)
+    output = json.loads(done("build-data", source, "--dry-run", "--json", *SIZES).stdout)
     built = json.loads(
         done("build-data", source, "--out", tmp_path / "data", "--json", *SIZES).stdout
     )
-    assert told["dry_run"] is True
-    assert told["out"] is None
-    assert told["total_bytes"] == source.stat().st_size
-    assert told["sampled_bytes"] == pytest.approx(told["total_bytes"] / 3, rel=0.05)
+    assert output["dry_run"] is True
+    assert output["out"] is None
+    assert output["total_bytes"] == source.stat().st_size
+    assert output["sampled_bytes"] == pytest.approx(output["total_bytes"] / 3, rel=0.05)
     for name in ("documents", "sentences", "tokens", "examples"):
         whole = sum(built[name].values())
-        assert sum(told[name].values()) < whole / 2
-        assert told["estimated"][name] == pytest.approx(whole, rel=0.15)
-    assert told["estimated"]["disk_bytes"] < told["estimated"]["disk_peak_bytes"]
-    assert built.keys() < told.keys()
+        assert sum(output[name].values()) < whole / 2
+        assert output["estimated"][name] == pytest.approx(whole, rel=0.15)
+    assert output["estimated"]["disk_bytes"] < output["estimated"]["disk_peak_bytes"]
+    assert built.keys() < output.keys()
 
 
 def test_a_sample_of_everything_gives_the_figures_of_the_build(done, corpus, tmp_path):
-    told = json.loads(done("build-data", corpus, "--dry-run", "--json", *SIZES).stdout)
+    output = json.loads(done("build-data", corpus, "--dry-run", "--json", *SIZES).stdout)
     built = json.loads(
         done("build-data", corpus, "--out", tmp_path / "data", "--json", *SIZES).stdout
     )
-    assert {key: told[key] for key in built if key != "out"} == {
+    assert {key: output[key] for key in built if key != "out"} == {
         key: value for key, value in built.items() if key != "out"
     }
-    assert told["sampled_bytes"] == told["total_bytes"] == corpus.stat().st_size
-    assert told["estimated"]["documents"] == sum(built["documents"].values())
+    assert output["sampled_bytes"] == output["total_bytes"] == corpus.stat().st_size
+    assert output["estimated"]["documents"] == sum(built["documents"].values())
 
 
-def test_of_a_pipe_the_beginning_is_told(done, source):
+def test_a_dry_run_on_a_pipe_reads_the_beginning(done, source):
     result = done("build-data", "-", "--dry-run", *SIZES, stdin=source.read_text())
     first, *_, last = result.stdout.splitlines()
     assert first.startswith("dry run on the first ")
@@ -89,15 +89,15 @@ def test_of_a_pipe_the_beginning_is_told(done, source):
     assert last.startswith("cannot estimate the total: the input's size is unknown")
 
 
-def test_what_is_true_of_the_sample_only_is_no_warning(done, source):
+def test_a_fact_about_the_sample_alone_gives_no_warning(done, source):
     # Four documents are needed to hold any out, and the whole has them.
     long = "\n".join(source.read_text().split("\n\n")[:10])
     source.write_text(f"{long}\n\n{long}\n\n{long}\n\n{long}\n\n{long}\n\n{long}")
     result = done("build-data", source, "--dry-run", "--vocab-size", 500, "--json")
-    told = json.loads(result.stdout)
-    assert sum(told["documents"].values()) < 4
-    assert not any("hold any out" in w or "vocabulary" in w for w in told["warnings"])
-    assert any(w.startswith("in the sample, ") and "repeat" in w for w in told["warnings"])
+    output = json.loads(result.stdout)
+    assert sum(output["documents"].values()) < 4
+    assert not any("hold any out" in w or "vocabulary" in w for w in output["warnings"])
+    assert any(w.startswith("in the sample, ") and "repeat" in w for w in output["warnings"])
 
 
 def test_a_sample_of_one_document_is_not_said_to_be_all(run, source):

@@ -39,8 +39,8 @@ def objects(result):
 
 
 def only_object(result):
-    [told] = objects(result)
-    return told
+    [output] = objects(result)
+    return output
 
 
 def assert_same(found, expected):
@@ -70,19 +70,19 @@ def test_a_text_is_one_object_with_the_float32_of_the_library(done, trained, cho
         for name, value in chosen.items()
         for word in ([f"--{name}"] if value is True else [f"--{name}", value])
     ]
-    told = objects(done("encode", trained, *TEXTS, *options))
-    assert [list(one) for one in told] == [["text", "embedding"]] * len(TEXTS)
-    assert [one["text"] for one in told] == TEXTS
-    for one, expected in zip(told, library(trained, TEXTS, **chosen), strict=True):
+    output = objects(done("encode", trained, *TEXTS, *options))
+    assert [list(one) for one in output] == [["text", "embedding"]] * len(TEXTS)
+    assert [one["text"] for one in output] == TEXTS
+    for one, expected in zip(output, library(trained, TEXTS, **chosen), strict=True):
         assert expected.shape == (WIDTH,)
         assert_same(one["embedding"], expected)
 
 
 def test_a_texts_tokens_have_an_embedding_each(done, trained):
-    told = objects(done("encode", trained, *TEXTS, "--pooling", "tokens"))
+    output = objects(done("encode", trained, *TEXTS, "--pooling", "tokens"))
     theirs = transformers.AutoTokenizer.from_pretrained(trained / "model")
     for one, text, expected in zip(
-        told, TEXTS, library(trained, TEXTS, pooling="tokens"), strict=True
+        output, TEXTS, library(trained, TEXTS, pooling="tokens"), strict=True
     ):
         assert list(one) == ["text", "tokens", "embeddings"]
         assert one["text"] == text
@@ -90,16 +90,16 @@ def test_a_texts_tokens_have_an_embedding_each(done, trained):
         assert_same(one["embeddings"], expected)
 
 
-def test_a_pair_is_told_as_text_and_text_pair(done, trained):
+def test_a_pair_is_printed_as_text_and_text_pair(done, trained):
     pairs = [("The dog", "sees a cat."), ("", "a stone"), ("a stone", "")]
     lines = ["\t".join(pair) for pair in pairs]
     for pooling, names in (("mean", ["embedding"]), ("tokens", ["tokens", "embeddings"])):
-        told = objects(done("encode", trained, *lines, "--pair", "--pooling", pooling))
-        assert [list(one) for one in told] == [["text", "text_pair", *names]] * 3
-        assert [(one["text"], one["text_pair"]) for one in told] == pairs
-        for one, expected in zip(told, library(trained, pairs, pooling=pooling), strict=True):
+        output = objects(done("encode", trained, *lines, "--pair", "--pooling", pooling))
+        assert [list(one) for one in output] == [["text", "text_pair", *names]] * 3
+        assert [(one["text"], one["text_pair"]) for one in output] == pairs
+        for one, expected in zip(output, library(trained, pairs, pooling=pooling), strict=True):
             assert_same(one[names[-1]], expected)
-    assert told[0]["tokens"].count("[SEP]") == 2
+    assert output[0]["tokens"].count("[SEP]") == 2
 
 
 def test_a_tab_without_pair_is_a_space_like_any_other(done, trained):
@@ -109,13 +109,13 @@ def test_a_tab_without_pair_is_a_space_like_any_other(done, trained):
 
 
 def test_the_vector_is_that_of_transformers(done, trained):
-    told = only_object(done("encode", trained, "The old dog sees a stone."))
+    output = only_object(done("encode", trained, "The old dog sees a stone."))
     model = transformers.AutoModel.from_pretrained(trained / "model").eval()
     tokens = transformers.AutoTokenizer.from_pretrained(trained / "model")
     with torch.no_grad():
-        output = model(**tokens("The old dog sees a stone.", return_tensors="pt"))
-    expected = output.last_hidden_state[0].mean(dim=0).numpy()
-    np.testing.assert_allclose(told["embedding"], expected, rtol=0, atol=1e-5)
+        hidden = model(**tokens("The old dog sees a stone.", return_tensors="pt"))
+    expected = hidden.last_hidden_state[0].mean(dim=0).numpy()
+    np.testing.assert_allclose(output["embedding"], expected, rtol=0, atol=1e-5)
 
 
 def test_printed_numbers_give_any_float32_back(capsys):
@@ -123,9 +123,9 @@ def test_printed_numbers_give_any_float32_back(capsys):
     numbers = bits.view(np.float32)
     numbers = numbers[np.isfinite(numbers)]
     print_vectors({"text": 'a "quote" }'}, numbers)
-    told = json.loads(capsys.readouterr().out)
-    assert told["text"] == 'a "quote" }'
-    assert_same(told["embedding"], numbers)
+    output = json.loads(capsys.readouterr().out)
+    assert output["text"] == 'a "quote" }'
+    assert_same(output["embedding"], numbers)
 
 
 def test_json_changes_nothing_where_vectors_are_printed(done, trained):
@@ -148,9 +148,9 @@ def test_a_run_its_model_and_its_checkpoint_give_the_same(done, trained):
 
 def test_options_may_stand_in_a_config_file(done, trained, tmp_path):
     (tmp_path / "c.toml").write_text('pooling = "cls"\nnormalize = true\nbatch-size = 2\n')
-    told = objects(done("encode", trained, *TEXTS, "--config", tmp_path / "c.toml"))
+    output = objects(done("encode", trained, *TEXTS, "--config", tmp_path / "c.toml"))
     expected = library(trained, TEXTS, pooling="cls", normalize=True, batch_size=2)
-    for one, vector in zip(told, expected, strict=True):
+    for one, vector in zip(output, expected, strict=True):
         assert_same(one["embedding"], vector)
 
 
@@ -174,9 +174,9 @@ def test_options_may_stand_in_a_config_file(done, trained, tmp_path):
 )
 def test_a_line_of_standard_input_is_a_text(done, trained, stdin, texts):
     result = done("encode", trained, "-", stdin=stdin)
-    told = [json.loads(line) for line in result.stdout.split("\n")[:-1]]
-    assert [one["text"] for one in told] == texts
-    for one, expected in zip(told, library(trained, texts), strict=True):
+    output = [json.loads(line) for line in result.stdout.split("\n")[:-1]]
+    assert [one["text"] for one in output] == texts
+    for one, expected in zip(output, library(trained, texts), strict=True):
         assert_same(one["embedding"], expected)
     assert result.stderr == ""
 
@@ -184,17 +184,17 @@ def test_a_line_of_standard_input_is_a_text(done, trained, stdin, texts):
 def test_many_lines_come_back_in_their_order(done, trained, text):
     lines = [line for line in text.splitlines() if line] * 3
     lines = [line[: 3 + 17 * number % 90] for number, line in enumerate(lines)]
-    told = objects(done("encode", trained, "-", "--batch-size", 2, stdin="\n".join(lines)))
-    assert [one["text"] for one in told] == lines
+    output = objects(done("encode", trained, "-", "--batch-size", 2, stdin="\n".join(lines)))
+    assert [one["text"] for one in output] == lines
     alone = {one["text"]: one for one in objects(done("encode", trained, *lines[:9]))}
-    for one in told[:9]:
+    for one in output[:9]:
         expected = alone[one["text"]]["embedding"]
         np.testing.assert_allclose(one["embedding"], expected, rtol=0, atol=1e-6)
 
 
 def test_standard_input_may_stand_among_texts(done, trained):
-    told = objects(done("encode", trained, "first", "-", "last", stdin="one\ntwo\n"))
-    assert [one["text"] for one in told] == ["first", "one", "two", "last"]
+    output = objects(done("encode", trained, "first", "-", "last", stdin="one\ntwo\n"))
+    assert [one["text"] for one in output] == ["first", "one", "two", "last"]
 
 
 @pytest.mark.slow
@@ -208,14 +208,14 @@ def test_a_closed_standard_input_is_named(trained, tmp_path):
 
 def test_bytes_of_a_shell_that_are_no_utf8_are_printed_as_u_fffd(done, trained):
     """Python has a byte of the command line that is no UTF-8 as a lone surrogate."""
-    told = objects(done("encode", trained, "the \udcff dog", "the dog"))
-    assert [one["text"] for one in told] == ["the \ufffd dog", "the dog"]
+    output = objects(done("encode", trained, "the \udcff dog", "the dog"))
+    assert [one["text"] for one in output] == ["the \ufffd dog", "the dog"]
     pair = only_object(done("encode", trained, "the \udcff dog\t\udcfe", "--pair"))
     assert (pair["text"], pair["text_pair"]) == ("the \ufffd dog", "\ufffd")
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_ends_an_endless_input_quietly(trained):
+def test_a_closed_stdout_ends_an_endless_input_quietly(trained):
     command = shlex.join([*COMMAND, str(trained), "-", "--batch-size", "1"])
     result = shell(f"yes 'the dog' | {command} | head -n 1; echo ${{PIPESTATUS[1]}}")
     first, status = result.stdout.splitlines()
@@ -249,23 +249,23 @@ def test_json_tells_a_file_in_one_object(done, trained, tmp_path, stdin):
     out = tmp_path / "v.safetensors"
     result = done("encode", trained, "-", "--out", out, "--json", stdin=stdin)
     number = stdin.count("\n")
-    told = only_object(result)
-    assert told == {"out": str(out), "num_texts": number, "hidden_size": WIDTH}
+    output = only_object(result)
+    assert output == {"out": str(out), "num_texts": number, "hidden_size": WIDTH}
     assert safetensors.numpy.load_file(out)["embeddings"].shape == (number, WIDTH)
 
 
-def test_thousands_are_told_with_a_comma(done, trained, tmp_path):
+def test_thousands_are_printed_with_a_comma(done, trained, tmp_path):
     out = tmp_path / "v.npy"
     result = done("encode", trained, "-", "--out", out, "--quiet", stdin="the dog\n" * 1234)
     assert result.stdout == f"1,234 texts in {out}, vectors of 12\n"
     assert np.load(out).shape == (1234, WIDTH)
 
 
-def test_a_file_name_that_is_no_utf8_is_no_error(done, trained, tmp_path):
+def test_a_file_name_may_be_invalid_utf8(done, trained, tmp_path):
     out = tmp_path / os.fsdecode(b"caf\xe9.npy")
     shown = tmp_path / "caf\ufffd.npy"
-    told = only_object(done("encode", trained, "the dog", "--out", out, "--json"))
-    assert told["out"] == str(shown)
+    output = only_object(done("encode", trained, "the dog", "--out", out, "--json"))
+    assert output["out"] == str(shown)
     assert np.load(out).shape == (1, WIDTH)
     result = done("encode", trained, "the dog", "--out", out, "--overwrite")
     assert result.stdout == f"1 text in {shown}, vectors of 12\n"
@@ -297,7 +297,7 @@ def test_a_folder_at_the_place_of_the_file_is_refused_before_any_work(run, train
 
 @pytest.mark.slow
 def test_a_full_disk_is_one_line_and_leaves_nothing(trained, tmp_path):
-    """A limit on the size of files stands for the disk."""
+    """Simulates a full disk with a limit on the size of files."""
     result = subprocess.run(
         [*COMMAND, str(trained), "-", "--out", "v.npy", "--quiet"],
         cwd=tmp_path,
@@ -318,7 +318,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(trained, tmp_path):
     ("number", "status"),
     [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
 )
-def test_a_signal_leaves_nothing_of_an_unfinished_file(trained, tmp_path, number, status):
+def test_a_signal_removes_an_unfinished_file(trained, tmp_path, number, status):
     process = subprocess.Popen(
         [*COMMAND, str(trained), "-", "--out", str(tmp_path / "v.npy")],
         stdin=subprocess.PIPE,
@@ -344,7 +344,7 @@ def test_a_signal_leaves_nothing_of_an_unfinished_file(trained, tmp_path, number
 # -------------------------------------------------------------------------------------- log lines
 
 
-def test_progress_is_told_on_stderr_and_only_beside_a_file(done, trained, tmp_path, monkeypatch):
+def test_progress_is_shown_on_stderr_only_when_writing_a_file(done, trained, tmp_path, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     printed = done("encode", trained, "-", stdin="the dog\n" * 99)
     assert len(objects(printed)) == 99
@@ -374,7 +374,7 @@ def test_texts_that_were_cut_are_counted_in_a_warning(done, trained):
     assert tokens[-1] == "[SEP]"
 
 
-def test_a_warning_stands_beside_a_file_too(done, trained, tmp_path):
+def test_a_warning_is_also_shown_when_writing_a_file(done, trained, tmp_path):
     result = done("encode", trained, LONG, "the dog", "--out", tmp_path / "v.npy")
     assert "warning: 1 of 2 texts" in result.stderr
     assert result.stdout == f"2 texts in {tmp_path / 'v.npy'}, vectors of 12\n"
@@ -395,7 +395,7 @@ def test_what_is_left_out_of_a_classifier_is_named(done, trained, tmp_path):
 
 
 @pytest.mark.parametrize(("line", "tabs"), [("the dog", "0 tabs"), ("a\tb\tc", "2 tabs")])
-def test_a_line_that_is_no_pair_is_named(run, trained, tmp_path, line, tabs):
+def test_a_line_without_a_pair_is_named(run, trained, tmp_path, line, tabs):
     stdin = f"the dog\tsees\n\t\n{line}\nthe cat\tsees\n"
     for options in ((), ("--out", tmp_path / "v.npy", "--quiet")):
         result = run("encode", trained, "-", "--pair", *options, stdin=stdin)

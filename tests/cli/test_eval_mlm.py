@@ -2,26 +2,26 @@
 
 import math
 
-from command_line import only_object, read_json
+from helpers import only_object, read_json
 
 
 def test_eval_mlm_gives_the_figures_as_json(done, data, trained):
-    told = only_object(done("eval-mlm", trained, data, "--json"))
+    output = only_object(done("eval-mlm", trained, data, "--json"))
     for key in ("mlm_accuracy", "nsp_accuracy", "mlm_top5_accuracy"):
-        assert 0 <= told[key] <= 1
-    assert math.isclose(told["mlm_perplexity"], math.exp(told["mlm_loss"]))
-    assert math.isclose(told["loss"], told["mlm_loss"] + told["nsp_loss"])
+        assert 0 <= output[key] <= 1
+    assert math.isclose(output["mlm_perplexity"], math.exp(output["mlm_loss"]))
+    assert math.isclose(output["loss"], output["mlm_loss"] + output["nsp_loss"])
     manifest = read_json(data / "manifest.json")
-    assert told["num_examples"] == manifest["examples"]["valid"]
-    assert told["num_targets"] == manifest["masked_tokens"]["valid"]
-    assert set(told["baselines"]) == {"uniform", "unigram", "nsp_majority"}
-    assert math.isclose(told["baselines"]["uniform"]["mlm_loss"], math.log(99))
+    assert output["num_examples"] == manifest["examples"]["valid"]
+    assert output["num_targets"] == manifest["masked_tokens"]["valid"]
+    assert set(output["baselines"]) == {"uniform", "unigram", "nsp_majority"}
+    assert math.isclose(output["baselines"]["uniform"]["mlm_loss"], math.log(99))
 
 
 def test_eval_mlm_gives_the_same_every_time_and_for_every_form_of_the_model(done, data, trained):
     models = (trained, trained, trained / "model", trained / "checkpoints" / "step-4")
-    told = {done("eval-mlm", model, data, "--json", "--quiet").stdout for model in models}
-    assert len(told) == 1
+    output = {done("eval-mlm", model, data, "--json", "--quiet").stdout for model in models}
+    assert len(output) == 1
 
 
 def test_eval_mlm_does_not_depend_on_the_batch_size(done, data, trained):
@@ -34,16 +34,16 @@ def test_eval_mlm_does_not_depend_on_the_batch_size(done, data, trained):
     assert one["num_targets"] == seven["num_targets"]
 
 
-def test_eval_mlm_prints_a_table_beside_its_baselines(done, data, trained):
-    told = only_object(done("eval-mlm", trained, data, "--json"))
+def test_eval_mlm_prints_a_table_with_baselines(done, data, trained):
+    output = only_object(done("eval-mlm", trained, data, "--json"))
     result = done("eval-mlm", trained, data)
     rows = {line[:39].strip(): line[39:].split() for line in result.stdout.splitlines()[1:]}
     assert result.stdout.splitlines()[0] == (
-        f"{told['num_examples']} valid examples, {told['num_targets']} targets"
+        f"{output['num_examples']} valid examples, {output['num_targets']} targets"
     )
-    assert rows["MLM"][0] == f"{told['mlm_loss']:.3f}"
-    assert rows["NSP"][0] == f"{told['nsp_loss']:.3f}"
-    unigram = told["baselines"]["unigram"]
+    assert rows["MLM"][0] == f"{output['mlm_loss']:.3f}"
+    assert rows["NSP"][0] == f"{output['nsp_loss']:.3f}"
+    unigram = output["baselines"]["unigram"]
     assert rows["unigram baseline"] == [
         f"{unigram['mlm_loss']:.3f}",
         f"{100 * unigram['mlm_accuracy']:.1f}%",
@@ -52,6 +52,6 @@ def test_eval_mlm_prints_a_table_beside_its_baselines(done, data, trained):
 
 
 def test_eval_mlm_takes_the_training_split(done, data, trained):
-    told = only_object(done("eval-mlm", trained, data, "--split", "train", "--json"))
-    assert told["split"] == "train"
-    assert told["num_examples"] == read_json(data / "manifest.json")["examples"]["train"]
+    output = only_object(done("eval-mlm", trained, data, "--split", "train", "--json"))
+    assert output["split"] == "train"
+    assert output["num_examples"] == read_json(data / "manifest.json")["examples"]["train"]

@@ -23,8 +23,8 @@ def objects(result):
 
 
 def only_object(result):
-    [told] = objects(result)
-    return told
+    [output] = objects(result)
+    return output
 
 
 def save_with_tokenizer(model, trained, folder):
@@ -53,8 +53,8 @@ def test_candidates_are_those_of_transformers_pipeline(done, restless, top_k):
     fill = transformers.pipeline(
         "fill-mask", model=str(restless), tokenizer=str(restless), device="cpu", top_k=top_k
     )
-    told = objects(done("fill-mask", restless, *TEXTS, "--top-k", top_k, "--json"))
-    for text, one in zip(TEXTS, told, strict=True):
+    output = objects(done("fill-mask", restless, *TEXTS, "--top-k", top_k, "--json"))
+    for text, one in zip(TEXTS, output, strict=True):
         expected = fill(text) if text.count("[MASK]") > 1 else [fill(text)]
         assert list(one) == ["text", "masks"]
         assert one["text"] == text
@@ -67,16 +67,16 @@ def test_candidates_are_those_of_transformers_pipeline(done, restless, top_k):
 
 
 def test_joint_filling_tells_order_score_and_the_text_with_all_masks_filled(done, restless):
-    told = only_object(done("fill-mask", restless, TEXTS[1], "--joint", "--json"))
-    assert list(told) == ["text", "masks", "order", "sequence", "score"]
-    assert sorted(told["order"]) == [0, 1, 2]
-    assert "[MASK]" not in told["sequence"]
+    output = only_object(done("fill-mask", restless, TEXTS[1], "--joint", "--json"))
+    assert list(output) == ["text", "masks", "order", "sequence", "score"]
+    assert sorted(output["order"]) == [0, 1, 2]
+    assert "[MASK]" not in output["sequence"]
     # What was put in first depends on nothing else.
     alone = only_object(done("fill-mask", restless, TEXTS[1], "--json"))
-    first = told["order"][0]
-    assert told["masks"][first] == alone["masks"][first]
+    first = output["order"][0]
+    assert output["masks"][first] == alone["masks"][first]
     lines = done("fill-mask", restless, TEXTS[1], "--joint").stdout.split("\n")
-    assert lines[-3:] == [f"{told['sequence']}  {100 * told['score']:.1f}%", "", ""]
+    assert lines[-3:] == [f"{output['sequence']}  {100 * output['score']:.1f}%", "", ""]
 
 
 def test_a_word_is_masked_for_you(done, restless):
@@ -89,11 +89,11 @@ def test_a_word_is_masked_for_you(done, restless):
 
 def test_options_may_stand_in_a_config_file(done, trained, tmp_path):
     (tmp_path / "c.toml").write_text('mask-word = "the"\njoint = true\ntop_k = 2\njson = true\n')
-    told = only_object(
+    output = only_object(
         done("fill-mask", trained, "the dog sees", "--config", tmp_path / "c.toml", "--top-k", 3)
     )
-    assert [len(candidates) for candidates in told["masks"]] == [3]
-    assert told["order"] == [0]
+    assert [len(candidates) for candidates in output["masks"]] == [3]
+    assert output["order"] == [0]
 
 
 # ---------------------------------------------------------------------------------- standard input
@@ -113,9 +113,9 @@ def test_options_may_stand_in_a_config_file(done, trained, tmp_path):
 )
 def test_a_line_of_standard_input_gives_one_object(done, restless, stdin, texts):
     result = done("fill-mask", restless, "-", "--top-k", 2, stdin=stdin)
-    told = objects(result)
-    assert [one["text"] for one in told] == texts
-    assert all(len(one["masks"]) == 1 and len(one["masks"][0]) == 2 for one in told)
+    output = objects(result)
+    assert [one["text"] for one in output] == texts
+    assert all(len(one["masks"]) == 1 and len(one["masks"][0]) == 2 for one in output)
     assert result.stderr == ""
 
 
@@ -193,7 +193,7 @@ def test_each_line_is_answered_before_the_next_is_read(restless):
         assert process.wait(timeout=30) == 0
 
 
-def test_a_reader_that_goes_away_ends_an_endless_input_quietly(restless):
+def test_a_closed_stdout_ends_an_endless_input_quietly(restless):
     command = shlex.join([*COMMAND, str(restless), "-"])
     result = subprocess.run(
         ["bash", "-c", f"yes 'a [MASK]' | {command} | head -n 1; echo ${{PIPESTATUS[1]}}"],
@@ -220,7 +220,7 @@ def test_a_closed_standard_input_is_named(restless):
 # ------------------------------------------------------------------------- folders of other classes
 
 
-def test_a_task_head_beside_the_mlm_head_is_left_out_and_named(done, restless, tmp_path):
+def test_a_task_head_is_ignored_and_named(done, restless, tmp_path):
     folder = shutil.copytree(restless, tmp_path / "both")
     weights = safetensors.torch.load_file(folder / "model.safetensors")
     weights["classifier.weight"] = torch.ones(3, 12)
@@ -261,23 +261,23 @@ def test_a_model_with_the_mlm_head_only_fills_as_one_with_both(done, restless, o
     assert found.stdout == expected.stdout
 
 
-def test_eval_mlm_leaves_nsp_out_where_there_is_no_such_head(done, data, restless, only_mlm):
+def test_eval_mlm_omits_nsp_for_a_model_without_its_head(done, data, restless, only_mlm):
     both = only_object(done("eval-mlm", restless, data, "--json", "--quiet"))
     result = done("eval-mlm", only_mlm, data, "--json")
-    told = only_object(result)
+    output = only_object(result)
     assert any(
         "no trained NSP head" in line and "skipping NSP" in line
         for line in result.stderr.splitlines()
     )
-    assert told["nsp_loss"] is None
-    assert told["nsp_accuracy"] is None
-    assert told["num_pairs"] == 0 < both["num_pairs"]
+    assert output["nsp_loss"] is None
+    assert output["nsp_accuracy"] is None
+    assert output["num_pairs"] == 0 < both["num_pairs"]
     assert both["nsp_loss"] > 0
     for key in ("mlm_loss", "mlm_perplexity", "mlm_accuracy", "mlm_top5_accuracy"):
-        assert math.isclose(told[key], both[key], rel_tol=1e-6), key
+        assert math.isclose(output[key], both[key], rel_tol=1e-6), key
     for key in ("num_examples", "num_targets", "mlm_accuracy_by_input", "baselines"):
-        assert told[key] == both[key], key
-    assert told["loss"] == told["mlm_loss"]
+        assert output[key] == both[key], key
+    assert output["loss"] == output["mlm_loss"]
     assert done("eval-mlm", only_mlm, data, "--json", "--quiet").stderr == ""
 
 
@@ -291,23 +291,23 @@ def test_eval_mlm_prints_a_dash_for_an_nsp_that_is_left_out(done, data, only_mlm
 def test_fill_mask_gives_an_object_for_each_text(done, trained):
     texts = ["The old [MASK] sees a stone.", "[MASK] cat [MASK]"]
     result = done("fill-mask", trained, *texts, "--top-k", 3, "--json")
-    told = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [entry["text"] for entry in told] == texts
-    assert [len(entry["masks"]) for entry in told] == [1, 2]
-    for candidates in (mask for entry in told for mask in entry["masks"]):
+    output = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [entry["text"] for entry in output] == texts
+    assert [len(entry["masks"]) for entry in output] == [1, 2]
+    for candidates in (mask for entry in output for mask in entry["masks"]):
         scores = [candidate["score"] for candidate in candidates]
         assert len(scores) == 3
         assert 1 > scores[0] >= scores[1] >= scores[2] > 0
-    best = told[0]["masks"][0][0]
+    best = output[0]["masks"][0][0]
     assert best["sequence"].startswith("the old")
     assert "[MASK]" not in best["sequence"]
 
 
 def test_fill_mask_prints_a_line_for_each_candidate(done, trained):
-    told = json.loads(done("fill-mask", trained, "a [MASK].", "--top-k", 4, "--json").stdout)
+    output = json.loads(done("fill-mask", trained, "a [MASK].", "--top-k", 4, "--json").stdout)
     lines = done("fill-mask", trained, "a [MASK].", "--top-k", 4).stdout.split("\n")
     assert lines[4:] == ["", ""]
-    for line, candidate in zip(lines, told["masks"][0], strict=False):
+    for line, candidate in zip(lines, output["masks"][0], strict=False):
         token, score, sequence = line.split(maxsplit=2)
         assert token == candidate["token"]
         assert score == f"{100 * candidate['score']:.1f}%"

@@ -110,11 +110,11 @@ def test_the_options_that_scripts_rely_on_are_there(help_of, command):
     assert not missing
 
 
-def test_defaults_that_the_recipe_decides_are_told_for_each_recipe(help_of):
-    told = entries(help_of("pretrain"))
-    assert "fast0.001,published0.0001" in told["--learning-rate"]
-    assert "fastmuon,publishedadamw" in told["--optimizer"]
-    assert "fastmimetic,publishedpublished" in told["--init"]
+def test_defaults_that_depend_on_the_recipe_are_shown_for_each(help_of):
+    output = entries(help_of("pretrain"))
+    assert "fast0.001,published0.0001" in output["--learning-rate"]
+    assert "fastmuon,publishedadamw" in output["--optimizer"]
+    assert "fastmimetic,publishedpublished" in output["--init"]
 
 
 @pytest.mark.parametrize(
@@ -136,10 +136,10 @@ def test_a_switch_has_no_negative_twin_that_means_nothing(help_of):
 def test_help_names_the_three_commands_of_the_pipeline(run, flag):
     result = run(flag)
     assert result.exit_code == 0
-    told = [line.strip() for line in result.stdout.splitlines()]
-    assert "bertpt build-data corpus/ --out data" in told
-    assert "bertpt pretrain data --out run" in told
-    assert "bertpt eval-mlm run data" in told
+    output = [line.strip() for line in result.stdout.splitlines()]
+    assert "bertpt build-data corpus/ --out data" in output
+    assert "bertpt pretrain data --out run" in output
+    assert "bertpt eval-mlm run data" in output
 
 
 def test_asking_for_help_imports_nothing_heavy():

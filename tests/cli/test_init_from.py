@@ -9,6 +9,7 @@ import pytest
 import safetensors.torch
 import torch
 import transformers
+from helpers import read_json
 from transformers import AutoTokenizer
 
 from bertpt.training.trainer import Trainer
@@ -38,10 +39,6 @@ LACKS = {
     "BertModel": ("MLM head", "NSP head"),
     "BertForSequenceClassification": ("MLM head", "NSP head"),
 }
-
-
-def read_json(path):
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def metrics(out, split="train"):
@@ -145,15 +142,15 @@ def test_the_loss_at_the_start_is_what_eval_mlm_says_of_the_model(
     done, pretrained, data, models, source
 ):
     model = models[source]
-    told = json.loads(done("eval-mlm", model, data, "--split", "train", "--json").stdout)
-    on_all = ("--batch-size", told["num_examples"], "--steps", 1, "--masking", "stored")
+    output = json.loads(done("eval-mlm", model, data, "--split", "train", "--json").stdout)
+    on_all = ("--batch-size", output["num_examples"], "--steps", 1, "--masking", "stored")
     out, stderr = pretrained(model, *on_all, "--precision", "float32")
     [first] = metrics(out)
     for key in ("mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"):
-        assert first[key] == pytest.approx(told[key], abs=1e-5), key
+        assert first[key] == pytest.approx(output[key], abs=1e-5), key
     line = stderr.splitlines()[0]
     loss = re.search(rf"loss at the start (\d+\.\d\d), from {model}$", line)[1]
-    assert float(loss) == pytest.approx(told["loss"], abs=0.006)
+    assert float(loss) == pytest.approx(output["loss"], abs=0.006)
 
 
 def test_a_run_and_its_model_start_the_same_run(pretrained, trained):
@@ -163,7 +160,7 @@ def test_a_run_and_its_model_start_the_same_run(pretrained, trained):
 
 
 @pytest.mark.parametrize("kind", LACKS)
-def test_a_head_that_is_started_anew_is_named_on_standard_error(pretrained, save, kind):
+def test_a_newly_initialized_head_is_named_on_stderr(pretrained, save, kind):
     folder = save(kind)
     _, stderr = pretrained(folder)
     named = [line for line in stderr.splitlines() if line.startswith(f"{folder}: ")]
@@ -190,7 +187,7 @@ def test_learning_rates_default_to_a_tenth_and_can_be_given(pretrained, trained)
         assert metrics(out)[0]["learning_rate"] == rates[0]
 
 
-def test_config_json_records_the_model_as_it_was_given(run, data, trained, tmp_path, monkeypatch):
+def test_config_json_records_the_model_as_given(run, data, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(trained.parent)
     result = run("pretrain", data, "--out", tmp_path / "out", "--init-from", "run", "--steps", 1)
     assert result.exit_code == 0, result.stderr
@@ -305,7 +302,7 @@ def test_a_model_whose_file_was_cut_short_is_refused(refused, trained, tmp_path)
     assert str(path) in refused("--init-from", tmp_path / "cut", status=1)
 
 
-def test_what_stood_at_out_still_stands_after_a_refusal(refused, save, trained, tmp_path):
+def test_a_refused_call_does_not_change_out(refused, save, trained, tmp_path):
     shutil.copytree(trained, tmp_path / "out")
     refused("--init-from", save(vocab_size=97), "--overwrite", status=1)
     refused("--init-from", save(), status=1)  # there is a run already

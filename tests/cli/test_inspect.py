@@ -2,7 +2,7 @@
 
 import re
 
-from command_line import only_object, read_json
+from helpers import only_object, read_json
 
 
 def test_inspect_prints_the_figures_and_examples_with_their_masks(done, data):
@@ -27,10 +27,10 @@ def test_inspect_prints_the_figures_and_examples_with_their_masks(done, data):
 
 
 def test_inspect_gives_the_manifest_and_the_examples_as_json(done, data):
-    told = only_object(done("inspect", data, "--split", "valid", "--examples", 3, "--json"))
+    output = only_object(done("inspect", data, "--split", "valid", "--examples", 3, "--json"))
     manifest = read_json(data / "manifest.json")
-    assert {key: told[key] for key in manifest} == manifest
-    assert told["split"] == "valid"
-    assert len(told["shown"]) == 3
-    for example in told["shown"]:
+    assert {key: output[key] for key in manifest} == manifest
+    assert output["split"] == "valid"
+    assert len(output["shown"]) == 3
+    for example in output["shown"]:
         assert (example["a"] + example["b"]).count("|") == example["num_predictions"]

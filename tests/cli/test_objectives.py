@@ -4,10 +4,9 @@ import json
 
 import pytest
 import transformers
+from helpers import TINY
 
 from bertpt.data.dataset import Dataset
-
-TINY = ("--hidden-size", 12, "--num-hidden-layers", 1, "--num-attention-heads", 2)
 
 
 @pytest.fixture(scope="module", params=["sop", "mlm"])
@@ -53,10 +52,10 @@ def test_a_run_without_pairs_has_no_figures_of_nsp(built, objective):
 
 
 def test_eval_mlm_takes_data_and_model_of_the_objective(done, built, objective):
-    told = json.loads(done("eval-mlm", built[1], built[0], "--json", "--quiet").stdout)
-    assert told["num_targets"] > 0
-    assert (told["num_pairs"] == 0) == (objective == "mlm")
-    assert (told["baselines"]["nsp_majority"]["nsp_accuracy"] is None) == (objective == "mlm")
+    output = json.loads(done("eval-mlm", built[1], built[0], "--json", "--quiet").stdout)
+    assert output["num_targets"] > 0
+    assert (output["num_pairs"] == 0) == (objective == "mlm")
+    assert (output["baselines"]["nsp_majority"]["nsp_accuracy"] is None) == (objective == "mlm")
     assert "NSP" in done("eval-mlm", built[1], built[0], "--quiet").stdout
 
 

@@ -7,10 +7,10 @@ import re
 import shutil
 
 import pytest
-from command_line import TINY, TWO_DOCUMENTS, only_object, read_json
+from helpers import TINY, only_object, read_json
 
 
-def test_a_run_folder_has_the_parts_that_the_readme_names(trained):
+def test_a_run_folder_has_the_documented_files(trained):
     assert {path.name for path in trained.iterdir()} == {
         "config.json",
         "checked_data.json",
@@ -48,7 +48,7 @@ def test_every_logged_step_has_its_metrics(trained):
     assert losses | {"mlm_perplexity", "num_examples", "num_targets"} <= set(entries[-1])
 
 
-def test_transformers_opens_the_model(trained):
+def test_transformers_loads_the_model(trained):
     transformers = pytest.importorskip("transformers")
     model, info = transformers.AutoModelForPreTraining.from_pretrained(
         trained / "model", output_loading_info=True
@@ -61,7 +61,7 @@ def test_transformers_opens_the_model(trained):
     assert len(vocabulary) == model.config.vocab_size
 
 
-def test_pretrain_tells_where_the_model_is_and_how_good(done, data, tmp_path):
+def test_pretrain_prints_the_model_path_and_its_loss(done, data, tmp_path):
     out = tmp_path / "run"
     result = done("pretrain", data, "--out", out, *TINY, "--steps", 2)
     assert result.stdout.startswith(f"{out}/model after 2 steps: held-out MLM loss ")
@@ -72,18 +72,18 @@ def test_pretrain_tells_where_the_model_is_and_how_good(done, data, tmp_path):
 
 def test_pretrain_gives_the_last_metrics_as_json(done, data, tmp_path):
     out = tmp_path / "run"
-    told = only_object(done("pretrain", data, "--out", out, *TINY, "--steps", 2, "--json"))
+    output = only_object(done("pretrain", data, "--out", out, *TINY, "--steps", 2, "--json"))
     last = json.loads((out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
-    assert told == {"out": str(out), **last}
-    assert told["step"] == 2
+    assert output == {"out": str(out), **last}
+    assert output["step"] == 2
 
 
 def test_resume_needs_no_other_flag(done, data, trained, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(trained, out)
     (out / "checkpoints" / "step-4").rename(tmp_path / "elsewhere")
-    told = only_object(done("pretrain", data, "--out", out, "--resume", "--json"))
-    assert told["step"] == 4
+    output = only_object(done("pretrain", data, "--out", out, "--resume", "--json"))
+    assert output["step"] == 4
     before, after = (
         hashlib.sha256((run / "model" / "model.safetensors").read_bytes()).hexdigest()
         for run in (trained, out)
@@ -94,50 +94,32 @@ def test_resume_needs_no_other_flag(done, data, trained, tmp_path):
 def test_a_resumed_run_may_be_made_longer(done, data, trained, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(trained, out)
-    told = only_object(done("pretrain", data, "--out", out, "--resume", "--steps", 6, "--json"))
-    assert told["step"] == 6
+    output = only_object(done("pretrain", data, "--out", out, "--resume", "--steps", 6, "--json"))
+    assert output["step"] == 6
     lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     entries = [json.loads(line) for line in lines]
     steps = [entry["step"] for entry in entries if entry["split"] == "train"]
     assert steps == [1, 2, 3, 4, 5, 6]
 
 
-def test_parts_of_a_corpus_are_built_trained_and_evaluated_on_together(done, corpus, tmp_path):
+def test_shards_of_a_corpus_are_built_apart_and_used_together(done, corpus, tmp_path):
     out, tokenizer_path = tmp_path / "run", tmp_path / "tokenizer"
     done("train-tokenizer", corpus, "--out", tokenizer_path, "--vocab-size", 99, "--quiet")
     parts = [tmp_path / f"data-{i}" for i in (1, 2)]
     for i, part in enumerate(parts, start=1):
         options = ("--tokenizer", tokenizer_path, "--seq-len", 32, "--valid-fraction", 0.3)
-        told = only_object(
+        output = only_object(
             done("build-data", corpus, "--out", part, *options, "--shard", f"{i}/2", "--json")
         )
-        assert told["settings"]["shard"] == f"{i}/2"
-        assert told["documents"] == {"train": 2, "valid": 2}  # of 8
+        assert output["settings"]["shard"] == f"{i}/2"
+        assert output["documents"] == {"train": 2, "valid": 2}  # of 8
     done("pretrain", *parts, "--out", out, *TINY, "--steps", 2, "--quiet")
-    told = only_object(done("eval-mlm", out, *parts, "--json", "--quiet"))
+    output = only_object(done("eval-mlm", out, *parts, "--json", "--quiet"))
     manifests = [read_json(part / "manifest.json") for part in parts]
-    assert told["num_examples"] == sum(m["examples"]["valid"] for m in manifests)
-    assert told["num_targets"] == sum(m["masked_tokens"]["valid"] for m in manifests)
+    assert output["num_examples"] == sum(m["examples"]["valid"] for m in manifests)
+    assert output["num_targets"] == sum(m["masked_tokens"]["valid"] for m in manifests)
     resumed = ("pretrain", *parts, "--out", out, "--resume", "--steps", 3, "--json")
     assert only_object(done(*resumed))["step"] == 3
-
-
-def test_a_config_file_may_give_the_part(done, two):
-    (two / "c.toml").write_text('shard = "2/2"\nobjective = "mlm"\n')
-    given = (two / "two.txt", "--tokenizer", two / "vocab.txt", "--config", two / "c.toml")
-    told = only_object(done("build-data", *given, "--out", two / "o", "--json"))
-    assert told["documents"] == {"train": 1, "valid": 0}
-
-
-def test_a_part_of_standard_input_is_every_nth_document(done, two):
-    options = ("--tokenizer", two / "vocab.txt", "--sentence-per-line", "--objective", "mlm")
-    for i, sentences in enumerate(TWO_DOCUMENTS.split("\n\n"), start=1):
-        out = two / f"o-{i}"
-        build = ("build-data", "-", "--out", out, *options, "--shard", f"{i}/2", "--quiet")
-        done(*build, stdin=TWO_DOCUMENTS)
-        shown = only_object(done("inspect", out, "--examples", 1, "--json"))["shown"]
-        words = re.sub(r"\[[^|]*\|(.*?)\]", r" \1 ", shown[0]["a"]).split()
-        assert words == sentences.split()
 
 
 def test_variables_of_torchrun_that_are_incomplete_are_named(run, data, tmp_path, monkeypatch):
@@ -147,3 +129,10 @@ def test_variables_of_torchrun_that_are_incomplete_are_named(run, data, tmp_path
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("error: WORLD_SIZE is not set")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_run_records_the_data_path_as_given(run, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(data.parent)
+    result = run("pretrain", "data", "--out", tmp_path / "run", *TINY, "--steps", 1, "--quiet")
+    assert result.exit_code == 0
+    assert read_json(tmp_path / "run" / "config.json")["data"]["paths"] == ["data"]

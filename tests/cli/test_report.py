@@ -48,24 +48,24 @@ def row(result, name):
 
 
 def test_the_figures_are_those_of_a_count_by_hand(build):
-    told = json.loads(build(TEXT, "--json").stdout)
-    assert told["characters"] == 42
-    assert told["characters_per_token"] == 42 / 24
-    assert told["unknown_tokens"] == 1
-    assert told["unknown_share"] == 1 / 24
-    assert told["continuing_share"] == 0
-    assert told["duplicate_sentences"] == 1
-    assert told["duplicate_sentences_share"] == 1 / 6
-    assert told["duplicate_documents"] == 0
-    assert told["duplicate_documents_share"] == 0
-    assert told["longest_document"] == 3
-    assert told["majority_baseline"]["valid"] is None
-    assert told["length_histogram"]["valid"] == [0] * 8
+    output = json.loads(build(TEXT, "--json").stdout)
+    assert output["characters"] == 42
+    assert output["characters_per_token"] == 42 / 24
+    assert output["unknown_tokens"] == 1
+    assert output["unknown_share"] == 1 / 24
+    assert output["continuing_share"] == 0
+    assert output["duplicate_sentences"] == 1
+    assert output["duplicate_sentences_share"] == 1 / 6
+    assert output["duplicate_documents"] == 0
+    assert output["duplicate_documents_share"] == 0
+    assert output["longest_document"] == 3
+    assert output["majority_baseline"]["valid"] is None
+    assert output["length_histogram"]["valid"] == [0] * 8
 
 
 def test_the_figures_of_examples_are_those_of_the_examples(build, tmp_path):
     documents = ("\n".join(f"{a} {b} . {a} {a}" for a in "abcdefg") for b in "abcdefgh" * 4)
-    told = json.loads(build("\n\n".join(documents), "--seq-len", 20, "--json").stdout)
+    output = json.loads(build("\n\n".join(documents), "--seq-len", 20, "--json").stdout)
     data = Dataset(tmp_path / "data")
     for split in ("train", "valid"):
         stored = data.examples(split)
@@ -73,14 +73,14 @@ def test_the_figures_of_examples_are_those_of_the_examples(build, tmp_path):
         lengths = [len(example.input_ids) for example in examples]
         labels = [example.next_sentence_label for example in examples]
         commoner = max(labels.count(0), labels.count(1))
-        assert told["majority_baseline"][split] == commoner / len(labels)
+        assert output["majority_baseline"][split] == commoner / len(labels)
         masked = sum(len(example.masked_positions) for example in examples)
-        assert told["masked_tokens_per_sequence"][split] == masked / len(examples)
-        assert told["slots_filled"][split] == sum(lengths) / (20 * len(lengths))
+        assert output["masked_tokens_per_sequence"][split] == masked / len(examples)
+        assert output["slots_filled"][split] == sum(lengths) / (20 * len(lengths))
         # Twenty lengths in eight bins: three, two, three, two, ...
         up_to = [3, 5, 8, 10, 13, 15, 18, 20]
-        assert told["length_histogram"]["up_to"] == up_to
-        assert told["length_histogram"][split] == [
+        assert output["length_histogram"]["up_to"] == up_to
+        assert output["length_histogram"][split] == [
             sum(start < length <= end for length in lengths)
             for start, end in zip([0, *up_to], up_to, strict=False)
         ]
@@ -152,13 +152,13 @@ def test_a_folder_without_the_newer_figures_is_inspected_all_the_same(done, data
 # ---------------------------------------------------------------------------------------- warnings
 
 
-def test_repeated_lines_are_told_and_none_is_removed(build):
+def test_repeated_lines_are_reported_and_kept(build):
     """Thousands of repeated scraped lines made MLM stall (google-research/bert#746)."""
     result = build("a b c .\n" * 500 + f"\n{TEXT}", "--json")
-    told = json.loads(result.stdout)
-    assert sum(told["sentences"].values()) == 506
-    assert told["duplicate_sentences"] == 501
-    assert told["duplicate_sentences_share"] > 0.98
+    output = json.loads(result.stdout)
+    assert sum(output["sentences"].values()) == 506
+    assert output["duplicate_sentences"] == 501
+    assert output["duplicate_sentences_share"] > 0.98
     assert "warning: 99.0% of the sentences repeat an earlier one" in result.stderr
 
 
@@ -169,29 +169,29 @@ def letters(number):
 
 
 @pytest.mark.parametrize(("cap", "capped"), [(2, True), (9, True), (10, False)])
-def test_a_cap_on_the_predictions_is_told_where_it_binds(build, cap, capped):
+def test_a_cap_on_the_predictions_is_reported_where_it_applies(build, cap, capped):
     """20 predictions of 512 tokens are 4%, not 15% (google-research/albert#51).
 
     An example of 64 tokens has round(9.6) = 10 to predict.
     """
     options = ("--seq-len", 64, "--valid-fraction", 0, "--max-predictions-per-seq", cap)
     result = build(letters(8), *options, "--json")
-    told = json.loads(result.stdout)
+    output = json.loads(result.stdout)
     warning = re.search(
         r"--max-predictions-per-seq (\d+) limits .*: ([\d.]+)% of the tokens are predicted "
         r"instead of 15.0%; raise it to 10",
         result.stderr,
     )
-    assert (warning is not None) == capped == (told["capped_examples"]["train"] > 0)
+    assert (warning is not None) == capped == (output["capped_examples"]["train"] > 0)
     if warning:
-        rate = told["masked_tokens"]["train"] / told["example_tokens"]["train"]
+        rate = output["masked_tokens"]["train"] / output["example_tokens"]["train"]
         assert warning.groups() == (str(cap), f"{100 * rate:.1f}")
 
 
-@pytest.mark.parametrize(("number", "told"), [(1000, False), (1001, True)])
-def test_a_text_without_blank_lines_is_told(build, number, told):
+@pytest.mark.parametrize(("number", "output"), [(1000, False), (1001, True)])
+def test_a_text_without_blank_lines_is_reported(build, number, output):
     sentences = [
         f"{a} {b} {c} {d}" for a in "abcdefgh" for b in "abcdefgh" for c in "abcd" for d in "abcd"
     ]
     result = build("\n".join(sentences[:number]) + "\n\ne f\ng h\n", "--valid-fraction", 0)
-    assert ("are there no blank lines?" in result.stderr) == told
+    assert ("are there no blank lines?" in result.stderr) == output

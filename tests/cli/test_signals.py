@@ -7,7 +7,7 @@ import sys
 
 import psutil
 import pytest
-from command_line import SPECIAL_TOKENS, TINY, start
+from helpers import SPECIAL_TOKENS, TINY, start
 
 from bertpt.training import pretrain
 
@@ -43,7 +43,7 @@ SIGNALLED_IN_AN_IMPORT = """
 import os
 import signal
 import sys
-signal.signal({number}, signal.SIG_DFL)  # nohup lets SIGHUP be ignored
+signal.signal({number}, signal.SIG_DFL)  # nohup ignores SIGHUP
 from bertpt_cli.main import app
 class Swallowing:
     def find_spec(self, name, *_):
@@ -70,7 +70,7 @@ def test_no_import_of_pretrain_swallows_a_signal(data, tmp_path, number, status)
     assert (result.returncode, result.stdout, result.stderr) == (status, "", "")
 
 
-def test_a_save_that_is_asked_for_before_training_ends_nothing(done, data, tmp_path, monkeypatch):
+def test_a_save_requested_before_training_is_ignored(done, data, tmp_path, monkeypatch):
     dataset = pretrain.Dataset
     sent = []
 
@@ -80,7 +80,7 @@ def test_a_save_that_is_asked_for_before_training_ends_nothing(done, data, tmp_p
         return dataset(*arguments, **named)
 
     def end(*_):
-        raise AssertionError("what would have ended the process")
+        raise AssertionError("the signal reached the handler")
 
     monkeypatch.setattr(pretrain, "Dataset", asked)
     before = signal.signal(signal.SIGUSR1, end)
@@ -106,7 +106,7 @@ app()
 """
 
 
-def test_a_second_ctrl_c_leaves_at_once_in_the_midst_of_a_save(done, data, tmp_path):
+def test_a_second_ctrl_c_quits_at_once_during_a_save(done, data, tmp_path):
     run = tmp_path / "run"
     often = ("--steps", 3, "--save-every", 1, "--keep-last", 0, "--loader-workers", 1)
     command = [sys.executable, "-c", SLOW_SECOND_SAVE, "pretrain", data, "--out", run, *TINY]
@@ -116,7 +116,7 @@ def test_a_second_ctrl_c_leaves_at_once_in_the_midst_of_a_save(done, data, tmp_p
         others = psutil.Process(process.pid).children(recursive=True)
         assert others
         process.send_signal(signal.SIGINT)
-        with pytest.raises(subprocess.TimeoutExpired):  # the first waits for it
+        with pytest.raises(subprocess.TimeoutExpired):  # the first one waits for the save
             process.wait(timeout=1)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130
@@ -133,19 +133,19 @@ def test_a_second_ctrl_c_leaves_at_once_in_the_midst_of_a_save(done, data, tmp_p
 
 @pytest.fixture
 def building(tmp_path):
-    """A build-data that waits for more text, and the processes that work for it."""
+    """Starts a build-data that waits for more text; yields it and its worker processes."""
     words = [f"{a}{b}" for a in "bdfgklmn" for b in ("a", "et", "ing", "or", "un")]
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *words]))
     text = "".join(f"{' '.join(words[i:])}.\n\n" for i in range(40)) * 200  # 0.7 MB
     options = ("--tokenizer", tmp_path / "vocab.txt", "--workers", 2, "--out", tmp_path / "data")
     with start("build-data", "-", *options, stdin=subprocess.PIPE, start_new_session=True) as main:
-        # More than the pipe and the first tasks take, so this returns when the other process is at
-        # work; then the command waits for more.
+        # More than the pipe and the first tasks hold, so writing it all means that the workers
+        # have started.
         for _ in range(8):
             main.stdin.write(text)
         main.stdin.flush()
         others = psutil.Process(main.pid).children(recursive=True)
-        assert others, "a process of its own works on the text"
+        assert others, "no worker process has started"
         assert len(list(tmp_path.iterdir())) == 2
         yield main, others
 
@@ -159,9 +159,7 @@ def building(tmp_path):
         (signal.SIGINT, 130, os.killpg),
     ],
 )
-def test_a_signal_leaves_nothing_of_an_unfinished_data_folder(
-    building, tmp_path, number, status, send
-):
+def test_a_signal_removes_an_unfinished_data_folder(building, tmp_path, number, status, send):
     process, others = building
     send(process.pid, number)
     stdout, stderr = process.communicate(timeout=30)
@@ -173,7 +171,7 @@ def test_a_signal_leaves_nothing_of_an_unfinished_data_folder(
     assert not alive
 
 
-def test_a_build_that_is_killed_leaves_no_process_and_the_next_one_no_file_of_it(
+def test_a_killed_build_leaves_no_process_and_the_next_build_removes_its_files(
     building, done, corpus, tmp_path
 ):
     process, others = building

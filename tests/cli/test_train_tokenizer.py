@@ -1,7 +1,7 @@
 """`bertpt train-tokenizer` from the outside."""
 
 import pytest
-from command_line import SPECIAL_TOKENS, only_object
+from helpers import SPECIAL_TOKENS, only_object
 
 from bertpt.tokenizer.tokenizer import load_tokenizer
 

@@ -4,12 +4,12 @@ import json
 import re
 
 import pytest
-from command_line import TINY
+from helpers import TINY
 
 from bertpt.training import checkpoint
 
 
-def test_verify_resume_says_so_and_writes_nothing(done, data, tmp_path, monkeypatch):
+def test_verify_resume_reports_agreement_and_writes_nothing(done, data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     verify = ("pretrain", data, *TINY, "--verify-resume", 4, "--quiet")
     result = done(*verify)
@@ -20,7 +20,7 @@ def test_verify_resume_says_so_and_writes_nothing(done, data, tmp_path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_verify_resume_fails_by_how_much(run, data, monkeypatch):
+def test_verify_resume_fails_with_the_differences(run, data, monkeypatch):
     monkeypatch.setattr(checkpoint, "load_optimizer_state", lambda *_: None)
     result = run("pretrain", data, *TINY, "--verify-resume", 4, "--quiet")
     assert result.exit_code == 1
@@ -39,7 +39,7 @@ def test_verify_resume_fails_by_how_much(run, data, monkeypatch):
         ((), "Missing option '--out'."),
     ],
 )
-def test_what_verify_resume_and_out_need_is_one_line(run, data, options, message):
+def test_verify_resume_and_out_that_do_not_fit_give_one_line(run, data, options, message):
     result = run("pretrain", data, *options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.splitlines()[-1] == f"error: {message}"

@@ -11,6 +11,7 @@ import safetensors.torch
 import torch
 import torch.nn.functional as F  # noqa: N812
 import transformers
+from helpers import read_json
 from transformers import AutoTokenizer
 
 from bertpt.build.build import build_data
@@ -187,10 +188,6 @@ def stored_in(folder):
         for name, tensor in weights(folder).items()
         if not name.startswith("classifier.")
     }
-
-
-def read_json(path):
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def assert_equal_weights(one, other):

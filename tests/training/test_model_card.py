@@ -7,6 +7,7 @@ import re
 
 import pytest
 import yaml
+from helpers import read_json
 from huggingface_hub import ModelCard
 from transformers import pipeline
 
@@ -90,10 +91,6 @@ def rounded(key, value):
 def evaluations(run):
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     return {entry["step"]: entry for entry in lines if entry["split"] == "valid"}
-
-
-def read_json(path):
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def evaluated_at(card):

@@ -174,7 +174,7 @@ class PretrainConfig(Settings):
         10.0, "Minutes that processes wait for each other before they give up.", above=0
     )
     masking: str = setting(
-        "fresh", "Draw new masks each epoch, or use those in DATA.", choices=("fresh", "stored")
+        "fresh", "New masks each epoch, or those stored in DATA.", choices=("fresh", "stored")
     )
     eval_every: int = setting(
         500, "Evaluate on valid/ every N steps, and at the end (0: at the end only).", at_least=0

@@ -1,4 +1,4 @@
-"""A folder of things to get wrong, and a check of what every error has in common."""
+"""Faulty inputs, and a fixture that checks what all errors have in common."""
 
 import bz2
 import gzip
@@ -9,14 +9,14 @@ import shlex
 import shutil
 
 import pytest
-from command_line import TWO_DOCUMENTS, VOCABULARY
+from helpers import TWO_DOCUMENTS, VOCABULARY
 
 HAS_QUIET = ("train-tokenizer", "build-data", "pretrain", "eval-mlm", "fill-mask", "encode")
 
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory, corpus, data, trained):
-    """A folder that the wrong calls are made in."""
+    """Returns the folder in which wrong calls are run."""
     folder = tmp_path_factory.mktemp("wrong")
     _write_inputs(folder, corpus.read_bytes())
     _write_vocabularies(folder)
@@ -128,7 +128,7 @@ def _write_damaged_runs(folder):
 
 @pytest.fixture
 def wrong(run, world, monkeypatch):
-    """Makes a wrong call in the world; gives the error line, having checked all but its words."""
+    """Runs a wrong call in `world`, checks that nothing changed, and returns the error line."""
 
     def call(command, status):
         monkeypatch.chdir(world)
@@ -137,7 +137,7 @@ def wrong(run, world, monkeypatch):
         try:
             result = run(*words, *(["--quiet"] if words[0] in HAS_QUIET else []))
             assert _contents(world) == before
-        finally:  # or the next call would stumble over it
+        finally:  # so the next call starts clean
             for left in set(world.iterdir()) - set(before):
                 shutil.rmtree(left)
         assert result.exit_code == status, result.stderr
@@ -149,5 +149,5 @@ def wrong(run, world, monkeypatch):
 
 
 def _contents(folder):
-    """Every folder, and every file with its time of change: nothing can be left or touched."""
+    """Returns all folders, and all files with their modification times."""
     return {path: path.is_dir() or path.stat().st_mtime_ns for path in folder.rglob("*")}

@@ -1,4 +1,4 @@
-"""Command lines at fault: one line that names the value and the way out, and status 2."""
+"""Wrong command lines: one line that names the value and the way out, and status 2."""
 
 import pytest
 
@@ -96,7 +96,7 @@ FAULTY_CALL = {
     "encode run a --batch-size 0": "error: --batch-size 0 must be at least 1",
     "encode run a --layer -1": "error: --layer -1 must be at least 0",
     "inspect data --examples -1": "error: --examples -1 must be at least 0",
-    # settings that do not go together
+    # settings that exclude each other
     f"{PRETRAIN} --steps 5 --epochs 1": "error: --steps and --epochs exclude each other",
     f"{PRETRAIN} --steps 5 --max-minutes 1": "error: --steps and --max-minutes exclude each other",
     f"{PRETRAIN} --epochs 1 --max-minutes 1": (
@@ -123,7 +123,7 @@ FAULTY_CALL = {
         "error: --num-attention-heads 2 does not divide --hidden-size 13; choose a divisor, "
         "for example hidden size / 64"
     ),
-    # 5 special tokens; a to h and the full stop, none of which is inside a word
+    # the 5 special tokens, a to h, and the full stop; no word has a second character
     f"{BUILD} --vocab-size 8": (
         "error: --vocab-size 8 is too small: special tokens and the characters of this text "
         "need 14; raise it, or keep fewer characters with --limit-alphabet"
@@ -157,7 +157,7 @@ FAULTY_CALL = {
     f"{PRETRAIN} --model x": (
         "error: --model x is not one of tiny, mini, small, medium, base, large"
     ),
-    # a value from a file is checked like one from the command line
+    # values from a config file
     f"{BUILD} --config range.toml": "error: --seq-len 4 must be at least 5 and at most 65535",
 }
 
@@ -167,7 +167,7 @@ def test_a_faulty_call_is_one_line_and_status_2(wrong, command, line):
     assert wrong(command, 2) == line
 
 
-# Typer finds these and words them, so only what the line must name is fixed.
+# Typer writes these messages, so only the names in them are checked.
 FOUND_BY_TYPER = {
     "build-dat two.txt --out out": ["build-dat"],
     "--nonsense": ["--nonsense"],
@@ -226,18 +226,18 @@ def test_no_command_at_all_shows_the_help_on_stderr(run):
 
 @pytest.mark.parametrize("spelling", ["--lowercase False", "--sentence-per-line no"])
 def test_a_value_after_an_on_off_option_is_never_silently_on(wrong, spelling):
-    # The value is taken for another INPUT, and there is none of that name.
+    # The value is read as another INPUT, which does not exist.
     assert wrong(f"{BUILD} {spelling}", 1).endswith(spelling.split()[1])
 
 
 def test_a_case_option_that_contradicts_the_tokenizer_is_refused(wrong):
-    # The folder's tokenizer.json lower-cases, whatever is asked for here.
+    # The folder's tokenizer.json lower-cases.
     line = wrong("build-data corpus.txt --out out --tokenizer tokenizer --no-lowercase", 2)
     assert "lowercase" in line
     assert "tokenizer" in line
 
 
-def test_vocabulary_options_beside_a_tokenizer_are_refused(run, corpus, tmp_path, data):
+def test_vocabulary_options_with_a_tokenizer_are_refused(run, corpus, tmp_path, data):
     result = run(
         *("build-data", corpus, "--out", tmp_path / "out", "--vocab-size", 50),
         *("--tokenizer", data / "tokenizer"),

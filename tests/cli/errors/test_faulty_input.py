@@ -1,4 +1,4 @@
-"""Inputs and files at fault: one line that names the value and the way out, and status 1."""
+"""Faulty inputs and files: one line that names the value and the way out, and status 1."""
 
 import hashlib
 import re
@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import read_json
+from helpers import read_json
 
 NO_MODEL = "error: no such model folder: missing (download a Hub model first)"
 FAULTY_INPUT = {
-    # there is nothing to read
+    # nothing to read
     "build-data missing.txt --out out": "error: no such file or folder: missing.txt",
     "build-data two.txt missing.txt --out out": "error: no such file or folder: missing.txt",
     "build-data 'no-such-*.txt' --out out": "error: no file matches no-such-*.txt",
@@ -44,7 +44,7 @@ FAULTY_INPUT = {
         "error: one.txt: only one document, but random next sentences need a second one; "
         "separate documents by blank lines, give more files, or use --objective sop or mlm"
     ),
-    # it is no text
+    # not text
     "build-data paper.txt --out out": "error: paper.txt is a PDF; extract its text first",
     "build-data windows.txt --out out": (
         "error: windows.txt is UTF-16; convert it first (iconv -f UTF-16 -t UTF-8)"
@@ -116,7 +116,7 @@ FAULTY_INPUT = {
     "build-data empty.txt --out data --overwrite --tokenizer vocab.txt": (
         "error: empty.txt: contains no text"
     ),
-    # data and model do not fit
+    # data that does not fit the model
     "pretrain missing --out out": "error: no such data folder: missing",
     "pretrain corpus.txt --out out": "error: no such data folder: corpus.txt",
     "pretrain theirs --out out": (
@@ -188,7 +188,7 @@ def test_a_faulty_input_is_one_line_and_status_1(wrong, command, line):
     assert wrong(command, 1) == line
 
 
-# What a library says about a damaged file is its business, so only our part of the line is fixed.
+# Libraries describe the damage in their own words, so only our part of the line is checked.
 DAMAGE = {
     "build-data cut.txt.gz --out out": r"error: cut\.txt\.gz cannot be read: .+",
     "build-data cut.txt.bz2 --out out": r"error: cut\.txt\.bz2 cannot be read: .+",
@@ -249,7 +249,7 @@ DAMAGE = {
 def test_a_damaged_file_is_named_in_one_line(wrong, command, pattern):
     line = wrong(command, 1)
     assert re.fullmatch(pattern, line), line
-    # What a library offers its own caller is no way out for ours.
+    # Advice that a library gives to its caller does not help our user.
     assert "pickle" not in line
 
 
@@ -272,7 +272,7 @@ def test_data_of_another_vocabulary_is_refused_and_both_are_named(run, trained, 
 
 
 def _manifest_of(run_folder):
-    """The manifest of the data that a run was trained on."""
+    """Returns the manifest of the data that a run was trained on."""
     return read_json(
         Path(read_json(run_folder / "config.json")["data"]["paths"][0]) / "manifest.json"
     )
@@ -312,7 +312,7 @@ def test_sequences_as_long_as_the_positions_are_fine(run, trained, data):
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_the_same_data_twice_is_refused_and_both_names_are_told(run, trained, data, tmp_path):
+def test_the_same_data_twice_is_refused_with_both_names(run, trained, data, tmp_path):
     copy = shutil.copytree(data, tmp_path / "copy")
     given = hashlib.sha256((data / "manifest.json").read_bytes()).hexdigest()
     for command in (

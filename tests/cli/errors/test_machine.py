@@ -1,4 +1,4 @@
-"""What the machine lacks: memory, disk, a GPU, standard input."""
+"""Too little memory or disk space, no GPU, no standard input."""
 
 import re
 import resource
@@ -7,15 +7,13 @@ import sys
 
 import pytest
 
-PRETRAIN = "pretrain data --out out"
-
 
 def test_cuda_is_refused_where_there_is_none(wrong):
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     line = "error: --device cuda is not available here; use cpu or auto"
-    assert wrong(f"{PRETRAIN} --device cuda", 2) == line
+    assert wrong("pretrain data --out out --device cuda", 2) == line
     assert wrong("eval-mlm run data --device cuda", 2) == line
     assert wrong("fill-mask run 'a [MASK].' --device cuda", 2) == line
     assert wrong("encode run a --device cuda", 2) == line
@@ -50,7 +48,7 @@ def test_cuda_is_refused_where_there_is_none(wrong):
     ],
     ids=["torch", "python"],
 )
-def test_too_little_memory_is_one_line_with_what_the_command_can_do(  # noqa: PLR0917
+def test_out_of_memory_is_one_line_with_advice_for_the_command(  # noqa: PLR0917
     run, data, trained, corpus, tmp_path, monkeypatch, command, function, advice, error
 ):
     def allocate(*_, **__):
@@ -64,7 +62,7 @@ def test_too_little_memory_is_one_line_with_what_the_command_can_do(  # noqa: PL
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_fault_of_our_own_is_not_made_pretty(run, data, tmp_path, monkeypatch):
+def test_a_bug_keeps_its_traceback(run, data, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("shapes differ")
 
@@ -74,8 +72,8 @@ def test_a_fault_of_our_own_is_not_made_pretty(run, data, tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_while_saving_is_one_line_and_leaves_no_torso(data, tmp_path):
-    """A limit on the size of files stands for the disk."""
+def test_a_full_disk_during_a_save_is_one_line_and_leaves_no_partial_files(data, tmp_path):
+    """Simulates a full disk with a limit on the size of files."""
     command = [sys.executable, "-m", "bertpt_cli", "pretrain", str(data), "--out", "run"]
     result = subprocess.run(
         [*command, "--model", "tiny", "--steps", "2", "--quiet"],

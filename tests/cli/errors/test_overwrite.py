@@ -1,12 +1,12 @@
-"""What `--overwrite` replaces, and what it leaves alone."""
+"""What `--overwrite` replaces, and what it refuses to replace."""
 
 import json
 import shutil
 
-from command_line import read_json
+from helpers import read_json
 
 
-def test_overwrite_leaves_what_others_made_as_it_was(run, tmp_path, corpus):
+def test_overwrite_refuses_a_folder_of_another_program(run, tmp_path, corpus):
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     (theirs / "manifest.json").write_text('{"name": "an extension"}')
@@ -21,7 +21,7 @@ def test_overwrite_leaves_what_others_made_as_it_was(run, tmp_path, corpus):
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
 
 
-def test_overwrite_replaces_a_data_folder_whole(done, tmp_path, corpus):
+def test_overwrite_replaces_all_of_a_data_folder(done, tmp_path, corpus):
     out = tmp_path / "data"
     build = ("build-data", corpus, "--out", out, "--seq-len", 32, "--quiet")
     done(*build, "--vocab-size", 99)
@@ -34,7 +34,7 @@ def test_overwrite_replaces_a_data_folder_whole(done, tmp_path, corpus):
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_overwrite_replaces_a_tokenizer_folder_whole(done, tmp_path, corpus):
+def test_overwrite_replaces_all_of_a_tokenizer_folder(done, tmp_path, corpus):
     out = tmp_path / "tokenizer"
     done("train-tokenizer", corpus, "--out", out, "--vocab-size", 99, "--quiet")
     done("train-tokenizer", corpus, "--out", out, "--vocab-size", 88, "--overwrite", "--quiet")
@@ -42,7 +42,7 @@ def test_overwrite_replaces_a_tokenizer_folder_whole(done, tmp_path, corpus):
     assert [path.name for path in tmp_path.iterdir()] == ["tokenizer"]
 
 
-def test_overwrite_replaces_a_run_whole(done, tmp_path, data, trained):
+def test_overwrite_replaces_all_of_a_run(done, tmp_path, data, trained):
     out = tmp_path / "run"
     shutil.copytree(trained, out)
     shape = ("--hidden-size", 8, "--num-hidden-layers", 1, "--num-attention-heads", 2)

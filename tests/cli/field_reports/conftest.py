@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 import safetensors.torch
+from helpers import TINY
 
 from bertpt.data.dataset import Dataset
 
@@ -126,7 +127,6 @@ def runs():
     return runs
 
 
-TINY = ("--hidden-size", 12, "--num-hidden-layers", 1, "--num-attention-heads", 2)
 CPU = ("--device", "cpu", "--precision", "float32")
 
 

@@ -4,17 +4,14 @@ import collections
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import psutil
 import pytest
 import torch
+from helpers import TINY, start
 
 from bertpt.training import trainer
-
-COMMAND = [sys.executable, "-m", "bertpt_cli"]
-TINY = ("--hidden-size", 12, "--num-hidden-layers", 1, "--num-attention-heads", 2)
 
 
 @pytest.fixture(scope="module")
@@ -140,17 +137,6 @@ def test_weights_alone_are_a_start_and_nothing_to_resume(pretrain, run, data, pl
 
 
 # ------------------------------------------------------------------------------------------ signals
-
-
-def start(*arguments, **options):
-    """Starts the command with pipes for its streams."""
-    return subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
 
 
 def interrupt_twice(process):

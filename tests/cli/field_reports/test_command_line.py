@@ -1,28 +1,15 @@
 """Pipes, processes, options: faults that users of other tools met, and the right value."""
 
-import hashlib
 import json
 import os
 import subprocess
-import sys
 
 import psutil
 import pytest
 import torch
+from helpers import COMMAND, TINY, digests
 
 from bertpt.build import make_examples, tokenize, workers
-
-COMMAND = [sys.executable, "-m", "bertpt_cli"]
-TINY = ("--hidden-size", 12, "--num-hidden-layers", 1, "--num-attention-heads", 2)
-
-
-def digests(folder):
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
 
 # -------------------------------------------------------------------------------------------- pipes
 

@@ -1,6 +1,5 @@
 """Pairs, masks, data files: faults that users of other tools met, and the right value."""
 
-import hashlib
 import json
 import os
 import re
@@ -9,20 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from helpers import TINY, digests
 
 from bertpt.data.dataset import Dataset
 from bertpt.data.hf_view import transformers_view
-
-TINY = ("--hidden-size", 12, "--num-hidden-layers", 1, "--num-attention-heads", 2)
-
-
-def digests(folder):
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
 
 # -------------------------------------------------------------------------------------------- pairs
 

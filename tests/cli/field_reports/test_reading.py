@@ -1,22 +1,13 @@
 """Reading the corpus: faults that users of other pretraining tools met, and the right value."""
 
 import gzip
-import hashlib
 import subprocess
 import sys
 
 import pytest
+from helpers import digests
 
 from bertpt.build import workers
-
-
-def digests(folder):
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
 
 # ---------------------------------------------------------------------------------- few documents
 

@@ -3,8 +3,7 @@
 import json
 
 import pytest
-
-TINY = ("--hidden-size", 12, "--num-hidden-layers", 1, "--num-attention-heads", 2)
+from helpers import TINY
 
 
 def files_of(folder):

@@ -1,4 +1,4 @@
-"""What the tests of the commands share."""
+"""What several test files share."""
 
 import hashlib
 import json
@@ -18,16 +18,16 @@ def read_json(path):
 
 
 def only_object(result):
-    """The one JSON object that is all of standard output."""
+    """Returns the only JSON object on stdout."""
     assert result.stdout.endswith("\n")
     assert result.stdout.count("\n") == 1
     return json.loads(result.stdout)
 
 
 def digests(folder):
-    """The SHA-256 of every file of a folder, by its path in it."""
+    """Returns the SHA-256 of each file, by its path in the folder."""
     return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
         if path.is_file()
     }
@@ -38,6 +38,6 @@ def shards(folder):
 
 
 def start(*arguments, **options):
-    """Starts the command, its standard streams being pipes unless told otherwise."""
+    """Starts the command, with stdout and stderr as pipes by default."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     return subprocess.Popen([*COMMAND, *map(str, arguments)], text=True, **pipes)
