@@ -7,7 +7,7 @@ import typer
 
 from bertpt.config import InspectConfig
 from bertpt_cli.options import Config, Json, Quiet, takes_settings
-from bertpt_cli.output import print_data_report, print_json
+from bertpt_cli.output import as_flags, print_data_report, print_json
 
 
 @takes_settings
@@ -32,7 +32,7 @@ def inspect(
         return
     print_data_report(report)
     for warning in report["warnings"]:
-        typer.echo(f"warning: {warning}")
+        typer.echo(f"warning: {as_flags(warning)}")
     for shown in report["shown"]:
         typer.echo(
             f"\n{config.split} example {shown['row']}: {shown['label']}, {shown['num_tokens']} "

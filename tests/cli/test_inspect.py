@@ -34,3 +34,13 @@ def test_inspect_gives_the_manifest_and_the_examples_as_json(done, data):
     assert len(output["shown"]) == 3
     for example in output["shown"]:
         assert (example["a"] + example["b"]).count("|") == example["num_predictions"]
+
+
+def test_inspect_repeats_the_warnings_of_build_data_and_names_options(done, two):
+    (two / "single.txt").write_text("a b .\n\nc d .\n\ne f .\n")
+    out = ("--out", two / "o", "--tokenizer", two / "vocab.txt")
+    log = done("build-data", two / "single.txt", *out).stderr.splitlines()
+    warnings = [line for line in log if line.startswith("warning: ")]
+    assert any("use --objective mlm" in line for line in warnings)
+    printed = done("inspect", two / "o").stdout.splitlines()
+    assert [line for line in printed if line.startswith("warning: ")] == warnings

@@ -7,7 +7,7 @@ import re
 import shutil
 
 import pytest
-from helpers import TINY, only_object, read_json
+from helpers import TINY, digests, only_object, read_json
 
 
 def test_a_run_folder_has_the_documented_files(trained):
@@ -84,10 +84,17 @@ def test_resume_needs_no_other_flag(done, data, trained, tmp_path):
     (out / "checkpoints" / "step-4").rename(tmp_path / "elsewhere")
     output = only_object(done("pretrain", data, "--out", out, "--resume", "--json"))
     assert output["step"] == 4
-    before, after = (
-        hashlib.sha256((run / "model" / "model.safetensors").read_bytes()).hexdigest()
-        for run in (trained, out)
-    )
+    before, after = (digests(run / "model")["model.safetensors"] for run in (trained, out))
+    assert before == after
+
+
+def test_resuming_a_finished_run_says_so_and_keeps_its_model(done, data, trained, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(trained, out)
+    result = done("pretrain", data, "--out", out, "--resume", "--json")
+    assert "--steps 4 was reached at step 4; nothing is left to train\n" in result.stderr
+    assert only_object(result)["step"] == 4
+    before, after = (digests(run / "model")["model.safetensors"] for run in (trained, out))
     assert before == after
 
 

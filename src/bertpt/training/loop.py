@@ -81,7 +81,9 @@ def _is_due(trainer: Trainer, every: int) -> bool:
 def _finish_again(trainer: Trainer) -> dict[str, Any]:
     """Finish a run that was resumed after its last step; return the last metrics."""
     run, step = trainer.run, trainer.resumed_at
-    trainer.progress.log(f"all {step} steps of {trainer.config.length} are done already")
+    trainer.progress.log(
+        f"{trainer.config.length} was reached at step {step}; nothing is left to train"
+    )
     entries = list(read_metrics(run.path)) if run else []
     entry = entries[-1] if entries else {"step": step, "split": "train"}
     entry = trainer.evaluate() or entry
