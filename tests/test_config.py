@@ -62,7 +62,7 @@ def test_settings_survive_json():
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_fills_in_what_is_left_open_and_nothing_else(recipe):
+def test_a_recipe_only_fills_in_settings_that_are_not_given(recipe):
     resolved = PretrainConfig(recipe=recipe, dropout=0.3).resolve()
     for name, value in RECIPES[recipe].items():
         assert getattr(resolved, name) == (0.3 if name == "dropout" else value)
@@ -128,7 +128,7 @@ def test_warm_up_and_decay_of_steps_are_checked_when_epochs_are_counted():
         config.require_room(6)
 
 
-def test_the_recipes_warm_up_counts_beside_a_decay():
+def test_the_warm_up_of_the_recipe_counts_with_a_decay():
     with pytest.raises(SettingError, match=r"`decay` 0.97 and `warmup` 0.05 together exceed"):
         PretrainConfig(schedule="wsd", decay=0.97).resolve()
 
@@ -151,7 +151,7 @@ def test_only_wsd_has_a_decay_and_it_is_a_fifth_of_the_run():
         ({}, "`epochs` 10"),
     ],
 )
-def test_the_length_of_a_run_is_told_as_on_the_command_line(settings, words):
+def test_the_length_of_a_run_is_named_as_on_the_command_line(settings, words):
     assert PretrainConfig(**settings).length == words
     assert PretrainConfig(**settings).resolve().length == words
 
@@ -184,7 +184,7 @@ def test_learning_rates_from_another_model_are_a_tenth_of_the_fast_ones():
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_the_rest_of_a_recipe_is_as_ever_from_another_model(recipe):
+def test_a_start_from_a_model_changes_no_other_part_of_a_recipe(recipe):
     resolved = PretrainConfig(recipe=recipe, init_from="first").resolve()
     rates = {"learning_rate", "muon_learning_rate"}
     for name in RECIPES[recipe].keys() - rates - {"init"}:
@@ -196,13 +196,13 @@ def test_the_rest_of_a_recipe_is_as_ever_from_another_model(recipe):
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "muon_learning_rate"])
-def test_a_learning_rate_that_is_given_wins_from_another_model(name):
+def test_a_given_learning_rate_wins_with_a_start_from_a_model(name):
     plain = PretrainConfig(init_from="first").resolve()
     resolved = PretrainConfig(init_from="first", **{name: 0.3}).resolve()
     assert resolved == dataclasses.replace(plain, **{name: 0.3})
 
 
-def test_the_shape_stays_open_from_another_model():
+def test_a_start_from_a_model_sets_no_shape():
     resolved = PretrainConfig(init_from="first").resolve()
     assert {name: getattr(resolved, name) for name in SHAPE_SETTINGS} == dict.fromkeys(
         SHAPE_SETTINGS
@@ -212,7 +212,7 @@ def test_the_shape_stays_open_from_another_model():
 
 
 @pytest.mark.parametrize(("name", "value"), SHAPE_SETTINGS.items())
-def test_a_shape_beside_another_model_is_refused(name, value):
+def test_a_shape_with_a_start_from_a_model_is_refused(name, value):
     PretrainConfig(**{name: value})
     option = f"`{name}`"
     with pytest.raises(SettingError) as caught:
@@ -223,20 +223,20 @@ def test_a_shape_beside_another_model_is_refused(name, value):
     )
 
 
-def test_positions_are_extended_of_another_model_only():
+def test_positions_are_extended_only_of_a_model_to_start_from():
     with pytest.raises(SettingError, match=r"^`extend_positions` .*`init_from`$"):
         PretrainConfig(extend_positions=True)
     assert PretrainConfig(extend_positions=True, init_from="first").resolve().extend_positions
 
 
-def test_help_tells_the_learning_rates_from_another_model():
+def test_help_states_the_learning_rates_for_a_start_from_a_model():
     resolved = PretrainConfig(init_from="first").resolve()
     for name in ("learning_rate", "muon_learning_rate"):
         [field] = [f for f in dataclasses.fields(PretrainConfig) if f.name == name]
         assert f"with `init_from` {getattr(resolved, name):g}" in field.metadata["help"]
 
 
-def test_a_model_with_an_empty_name_is_not_taken_for_none():
+def test_a_model_with_an_empty_name_is_not_mistaken_for_none():
     with pytest.raises(SettingError):
         PretrainConfig(init_from="", hidden_size=12)
 
@@ -253,19 +253,19 @@ def test_a_shard_is_a_part_and_the_number_of_parts(shard, part):
 
 
 @pytest.mark.parametrize("shard", ["0/4", "5/4"])
-def test_a_part_that_is_not_among_them_is_refused(shard):
+def test_a_part_beyond_the_number_of_parts_is_refused(shard):
     with pytest.raises(SettingError, match=rf"^`shard` {shard} must be one of 1/4 to 4/4$"):
         BuildConfig(shard=shard)
 
 
 @pytest.mark.parametrize("shard", ["", "/", "3", "/16", "3/", "0/0", "1/0", "-1/4", "1/4/5", "٣/٤"])
-def test_what_is_no_part_at_all_is_refused(shard):
+def test_an_invalid_part_is_refused(shard):
     with pytest.raises(SettingError) as error:
         BuildConfig(shard=shard)
     assert str(error.value) == f"`shard` {shard!r} is not I/N, such as 3/16 (is a variable unset?)"
 
 
-def test_every_part_has_draws_of_its_own_and_the_whole_has_one_name():
+def test_every_part_has_its_own_draws_and_the_full_corpus_one_name():
     names = [BuildConfig(shard=shard).of_part("split") for shard in ("1/2", "2/2", "1/3", "1/12")]
     assert len({*names, "split"}) == 5
     assert BuildConfig().of_part("split") == BuildConfig(shard="1/1").of_part("split") == "split"

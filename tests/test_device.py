@@ -27,7 +27,7 @@ def test_a_precision_that_is_asked_for_is_used():
     assert device.choose_precision("float32", CPU) == torch.float32
 
 
-def test_cuda_that_is_not_there_is_refused(monkeypatch):
+def test_missing_cuda_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert device.choose_device("auto") == CPU
     with pytest.raises(SettingError, match="`device` cuda is not available"):

@@ -92,7 +92,7 @@ def anchors(text):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page):
+def test_links_resolve(page):
     for link in re.findall(r"\]\(([^)]+)\)", PAGES[page]):
         path, _, anchor = link.partition("#")
         if link.startswith("https://"):

@@ -21,7 +21,7 @@ def test_a_new_folder_appears_when_it_is_complete(tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["out"]
 
 
-def test_a_failure_leaves_nothing_and_the_old_folder_as_it_was(tmp_path):
+def test_a_failure_leaves_the_old_folder_and_nothing_else(tmp_path):
     out = tmp_path / "out"
     with files.new_folder(out) as work:
         (work / "a").write_text("old")
@@ -32,7 +32,7 @@ def test_a_failure_leaves_nothing_and_the_old_folder_as_it_was(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_an_old_folder_is_replaced_whole(tmp_path):
+def test_an_old_folder_is_replaced_completely(tmp_path):
     out = tmp_path / "out"
     for name in ("a", "b"):
         with files.new_folder(out) as work:
@@ -41,7 +41,7 @@ def test_an_old_folder_is_replaced_whole(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_new_folder_can_be_read_by_whom_the_umask_lets(tmp_path):
+def test_a_new_folder_follows_the_umask(tmp_path):
     old = os.umask(0o027)
     try:
         with files.new_folder(tmp_path / "out"):
@@ -51,7 +51,7 @@ def test_a_new_folder_can_be_read_by_whom_the_umask_lets(tmp_path):
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o750
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
+def test_a_path_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     place = files.new_folder(tmp_path / "file" / "out")
     with pytest.raises(OutputError, match=r"cannot write .*file/out"), place:
@@ -76,7 +76,7 @@ def test_existing_outputs_are_refused_unless_ours_is_to_be_replaced(tmp_path):
         files.refuse_existing(ours, overwrite=True, is_ours=lambda _: False)
 
 
-def test_a_file_is_replaced_in_one_step_or_not_at_all(tmp_path, monkeypatch):
+def test_a_file_is_replaced_atomically(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     files.write_json(path, {"a": "é"})
     assert path.read_bytes() == '{\n  "a": "é"\n}\n'.encode()
@@ -92,7 +92,7 @@ def test_a_file_is_replaced_in_one_step_or_not_at_all(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"[1]", b"{", b"\xff"])
-def test_json_that_is_no_object_is_named(tmp_path, content):
+def test_json_that_is_not_an_object_is_named(tmp_path, content):
     path = tmp_path / "a.json"
     if content is not None:
         path.write_bytes(content)
@@ -135,7 +135,7 @@ def test_a_link_to_a_folder_stays_a_link(tmp_path):
     assert (tmp_path / "disk" / "out" / "a").exists()
 
 
-def test_a_name_that_is_no_utf8_can_be_printed():
+def test_a_name_that_is_not_utf8_can_be_printed():
     assert text.printable(os.fsdecode(b"caf\xe9.txt")) == "caf\ufffd.txt"
     assert text.printable(Path("caf\u00e9")) == "caf\u00e9"
 
@@ -147,7 +147,7 @@ def ours(name):
     return name in ("model", "metrics.jsonl")
 
 
-def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
+def test_only_the_remains_of_a_killed_process_are_removed(tmp_path):
     for name in (".model.tmp-0123abcd", ".model.old-0123abcd", ".letters.tmp-0123abcd", "model"):
         (tmp_path / name).mkdir()
     for name in (".metrics.jsonl.tmp-4711", ".model.tmp", ".model.tmp-mine", "metrics.jsonl"):
@@ -187,9 +187,7 @@ with files.new_folder(Path(sys.argv[1])) as work:
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_a_new_folder_takes_away_what_killed_processes_left_and_not_what_others_write(
-    tmp_path, is_killed
-):
+def test_a_new_folder_removes_the_remains_of_killed_processes_only(tmp_path, is_killed):
     out = tmp_path / "data"
     command = [sys.executable, "-c", WAITING, out]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -242,7 +240,7 @@ with files.new_folder(out) as work:
     assert (tmp_path / "model" / "a").read_text() == "old"
 
 
-def test_a_folder_that_is_removed_is_gone_whole(tmp_path, monkeypatch):
+def test_a_folder_is_removed_completely(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "a").touch()
     with monkeypatch.context() as patch:
@@ -328,7 +326,7 @@ def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path, holder):
         pass
 
 
-def test_a_file_system_without_locks_does_without(tmp_path, monkeypatch):
+def test_a_file_system_without_locks_works(tmp_path, monkeypatch):
     def unsupported(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 

@@ -53,7 +53,7 @@ def installed(site, tmp_path):
     return run
 
 
-def test_the_wheel_has_both_packages_whole_and_the_licence(wheel):
+def test_the_wheel_has_every_file_of_both_packages_and_the_licence(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for source in ("src/bertpt", "cli/bertpt_cli"):
         for path in (ROOT / source).rglob("*.py"):
@@ -74,7 +74,7 @@ def test_the_wheel_names_its_command_licence_and_readme(wheel):
     assert "bertpt = bertpt_cli.main:app" in entry_points
 
 
-def test_the_installed_wheel_is_what_runs(installed, site):
+def test_the_installed_wheel_runs(installed, site):
     where = "import bertpt, bertpt_cli; print(bertpt.__file__); print(bertpt_cli.__file__)"
     for path in installed("-c", where).splitlines():
         assert Path(path).is_relative_to(site)

@@ -15,11 +15,11 @@ class Terminal(io.StringIO):
 def report(stream, monkeypatch, *, quiet=False, seconds=0.0):
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", seconds)
-    told = Progress(quiet=quiet)
-    with told.bar("walking", unit="mile", total=3) as bar:
+    bars = Progress(quiet=quiet)
+    with bars.bar("walking", unit="mile", total=3) as bar:
         for _ in range(3):
             bar.update()
-        told.log("half-way")
+        bars.log("half-way")
     return stream.getvalue()
 
 
@@ -31,7 +31,7 @@ def test_a_terminal_gets_a_bar(monkeypatch):
     assert text[: text.index("half-way")].endswith("\r"), "the line begins where a line begins"
 
 
-def test_a_log_file_gets_whole_lines(monkeypatch):
+def test_a_log_file_gets_complete_lines(monkeypatch):
     text = report(io.StringIO(), monkeypatch)
     assert "\r" not in text
     assert "\x1b" not in text
@@ -46,7 +46,7 @@ def test_a_log_file_gets_a_line_every_few_seconds_only(monkeypatch):
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
-def test_quiet_says_nothing(monkeypatch, stream):
+def test_quiet_prints_nothing(monkeypatch, stream):
     assert report(stream, monkeypatch, quiet=True) == ""
 
 

@@ -69,7 +69,7 @@ def test_neighbours_in_an_order_are_no_neighbours_before():
     assert np.mean(followers) == pytest.approx(1, abs=0.3)
 
 
-def test_a_part_of_an_order_is_that_of_the_whole_even_of_a_billion():
+def test_a_slice_of_an_order_is_that_of_the_full_order_even_of_a_billion():
     order = Order(10**9, generator(3, "order"))
     places = np.array([0, 17, 999_999_999, 5])
     assert order[places].tolist() == [order[np.array([place])].item() for place in places]

@@ -292,7 +292,7 @@ def test_a_failed_rebuild_leaves_the_old_data_untouched(make):
     before = digest(make(TWO).paths[0])
     with pytest.raises(InputError):
         make("", overwrite=True)
-    # The folder is looked at again, now that the text beside it is another.
+    # The folder is read again, now with another text next to it.
     with pytest.raises(OutputError, match="exists"):
         make(TWO)
     assert digest(make(TWO, overwrite=True).paths[0]) == before

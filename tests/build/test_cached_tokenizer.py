@@ -88,7 +88,7 @@ def test_the_cache_exceeds_its_limit_by_one_batch_at_most():
         assert len(chunks._numbers) <= 14
 
 
-def test_a_word_of_over_100_characters_is_unknown_as_a_whole():
+def test_a_word_of_over_100_characters_is_unknown():
     tokens = tokenizer_of()
     for length in (99, 100, 101, 150):
         assert_same(ChunkTokenizer(tokens), tokens, ["a" + "b" * (length - 1), "the cats"])

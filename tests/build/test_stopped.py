@@ -215,7 +215,7 @@ def test_a_signal_while_files_are_synced_changes_nothing(rebuild, unchanged, mon
     assert unchanged()
 
 
-def test_learning_ends_when_it_is_told_to(monkeypatch):
+def test_learning_ends_when_interrupted(monkeypatch):
     """Though the library, once it is taking words in, would not notice."""
     taken = []
 

@@ -87,7 +87,7 @@ def test_the_counts_are_those_of_a_count_by_hand(count):
         # The same sentences, in another order or number.
         ([["a", "b"], ["b", "a"]], 2, 0),
         ([["a", "b"], ["a"]], 1, 0),
-        # What the model sees is the same, though the text is not.
+        # What the model sees is the same, although the text is not.
         ([["A b."], ["a  b ."]], 1, 1),
         # Both are [UNK].
         ([["x"], ["y"]], 1, 1),

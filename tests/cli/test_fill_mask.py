@@ -49,7 +49,7 @@ def restless(trained, tmp_path_factory):
 
 
 @pytest.mark.parametrize("top_k", [1, 4, 99])
-def test_candidates_are_those_of_transformers_pipeline(done, restless, top_k):
+def test_candidates_equal_the_transformers_pipeline(done, restless, top_k):
     fill = transformers.pipeline(
         "fill-mask", model=str(restless), tokenizer=str(restless), device="cpu", top_k=top_k
     )

@@ -202,7 +202,7 @@ def test_a_config_file_may_name_the_model(done, data, trained, tmp_path):
     assert read_json(out / "config.json")["settings"]["init_from"] == str(trained)
 
 
-def test_a_run_may_take_the_place_of_the_one_it_goes_on_from(pretrained, trained, tmp_path):
+def test_a_run_may_replace_the_run_it_starts_from(pretrained, trained, tmp_path):
     shutil.copytree(trained, tmp_path / "out")
     expected, _ = pretrained(trained, name="expected")
     out, _ = pretrained(tmp_path / "out", "--overwrite")
@@ -330,7 +330,7 @@ def test_a_model_with_more_positions_trains_and_encodes_short_texts_as_before(
         assert mine == pytest.approx(theirs, abs=1e-5)
 
 
-def test_extending_what_is_long_enough_changes_nothing(pretrained, save):
+def test_extending_positions_that_are_long_enough_changes_nothing(pretrained, save):
     folder = save()
     plain, _ = pretrained(folder, name="plain")
     extended, _ = pretrained(folder, "--extend-positions", name="extended")

@@ -47,7 +47,7 @@ def test_the_language_decides_where_a_sentence_ends(tmp_path):
     assert read(tmp_path, german, language="en")[0] == [["Am 3.", "Mai kam sie.", "Er ging."]]
 
 
-def test_a_sentence_per_line_is_taken_as_it_is(tmp_path):
+def test_one_sentence_per_line_is_read_unchanged(tmp_path):
     documents, _ = read(tmp_path, "One. Two. Three.\n", sentence_per_line=True)
     assert documents == [["One. Two. Three."]]
 
@@ -67,13 +67,13 @@ def test_a_byte_order_mark_is_dropped(tmp_path):
     assert read(tmp_path, b"\xef\xbb\xbfa b\n")[0] == [["a b"]]
 
 
-def test_bytes_that_are_no_utf8_are_replaced_and_counted(tmp_path):
+def test_bytes_that_are_not_utf8_are_replaced_and_counted(tmp_path):
     documents, corpus = read(tmp_path, b"a \xed\xa0\xbd b\nc\n", sentence_per_line=True)
     assert documents == [["a \ufffd\ufffd\ufffd b", "c"]]
     assert corpus.counts["replaced_lines"] == 1
 
 
-def test_a_replacement_character_of_the_texts_own_is_not_counted(tmp_path):
+def test_a_replacement_character_in_the_text_is_not_counted(tmp_path):
     documents, corpus = read(tmp_path, "a \ufffd b\n", sentence_per_line=True)
     assert documents == [["a \ufffd b"]]
     assert corpus.counts["replaced_lines"] == 0
@@ -86,14 +86,14 @@ def test_nul_characters_are_removed_and_their_lines_counted(tmp_path):
     assert corpus.counts["nul_lines"] == 2
 
 
-def test_a_line_of_nul_characters_alone_does_not_end_a_document(tmp_path):
+def test_a_line_of_nul_characters_only_does_not_end_a_document(tmp_path):
     documents, corpus = read(tmp_path, b"a b\n\0\0\nc d\n", sentence_per_line=True)
     assert documents == [["a b", "c d"]]
     assert corpus.counts["nul_lines"] == 1
 
 
 @pytest.mark.parametrize("invisible", ["\u200d", "\u200b", "\u00ad"])
-def test_a_line_that_only_cleaning_would_empty_does_not_end_a_document(tmp_path, invisible):
+def test_a_line_emptied_by_cleaning_does_not_end_a_document(tmp_path, invisible):
     documents, _ = read(tmp_path, f"a b\n{invisible}\nc d\n", sentence_per_line=True)
     assert documents == [["a b", invisible, "c d"]]
 
@@ -110,12 +110,12 @@ def test_strict_names_the_first_line_that_is_not_clean(tmp_path, bad, problem):
     )
 
 
-def test_strict_takes_clean_text_as_it_is(tmp_path):
+def test_strict_accepts_clean_text(tmp_path):
     text = "\ufeffa \ufffd\r\n\n\u200b\u2028b\n"
     assert read(tmp_path, text, strict=True)[0] == read(tmp_path, text)[0]
 
 
-def test_all_bytes_of_plain_files_are_told_before_they_are_read(tmp_path):
+def test_the_total_of_plain_files_is_known_before_they_are_read(tmp_path):
     (tmp_path / "1.txt").write_bytes(b"\xef\xbb\xbfa b\r\n\r\nc\0\xff")
     (tmp_path / "2.jsonl").write_bytes(b'{"text": "a"}\n\n{"text": null}')
     corpus = Corpus([str(tmp_path)])
@@ -124,14 +124,14 @@ def test_all_bytes_of_plain_files_are_told_before_they_are_read(tmp_path):
     assert corpus.num_bytes == corpus.total_bytes
 
 
-def test_what_is_piped_has_no_total(tmp_path):
+def test_a_pipe_has_no_total(tmp_path):
     (tmp_path / "1.txt").write_bytes(b"a b\n")
     os.mkfifo(tmp_path / "pipe")
     for name in (f"{tmp_path}/pipe", "-", "jsonl:-"):
         assert Corpus([f"{tmp_path}/1.txt", name]).total_bytes is None
 
 
-def test_the_bytes_read_are_counted_anew_on_each_pass(tmp_path):
+def test_each_pass_counts_the_bytes_read(tmp_path):
     _, corpus = read(tmp_path, "ab\n\ncd\n")
     assert corpus.num_bytes == 7
     list(corpus)
@@ -191,7 +191,7 @@ def test_a_named_pipe_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["missing.txt", "no*.txt", "."])
-def test_an_input_that_stands_for_nothing_is_named(tmp_path, monkeypatch, name):
+def test_an_input_that_matches_nothing_is_named(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError) as error:
         Corpus([name])
@@ -206,18 +206,18 @@ def test_an_input_that_stands_for_nothing_is_named(tmp_path, monkeypatch, name):
         ("a b".encode("utf-16"), "UTF-16"),
     ],
 )
-def test_what_is_no_text_is_refused_by_its_content(tmp_path, content, kind):
+def test_files_that_are_not_text_are_refused_by_content(tmp_path, content, kind):
     with pytest.raises(InputError, match=kind):
         read(tmp_path, content)
 
 
 @pytest.mark.parametrize("language", ["english", "", "EN", "e"])
-def test_a_language_that_is_no_code_is_refused(tmp_path, language):
+def test_a_language_that_is_not_a_code_is_refused(tmp_path, language):
     with pytest.raises(SettingError, match=f"`language` {language}"):
         read(tmp_path, "a", language=language)
 
 
-def test_hidden_folders_and_tokenizers_in_a_folder_are_no_text(tmp_path):
+def test_hidden_folders_and_tokenizers_in_a_folder_are_not_read(tmp_path):
     for name in (".cache/a.txt", "data/tokenizer/vocab.txt", "data/.x/b.txt", "good/c.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -288,7 +288,9 @@ def write_corpus(folder, files):
 
 @settings(deadline=None, max_examples=60)  # files are written
 @given(files=st.lists(FILES, min_size=1, max_size=5), num_parts=st.integers(1, 7))
-def test_every_document_and_every_count_is_of_exactly_one_part(tmp_path_factory, files, num_parts):
+def test_every_document_and_every_count_belongs_to_exactly_one_part(
+    tmp_path_factory, files, num_parts
+):
     names = write_corpus(tmp_path_factory.getbasetemp(), files)
     whole = Corpus(names)
     documents = list(whole)
@@ -306,14 +308,14 @@ def test_every_document_and_every_count_is_of_exactly_one_part(tmp_path_factory,
         assert part.total_bytes in (None, part.num_bytes)
 
 
-def test_of_fewer_files_than_parts_every_nth_document_is_taken(tmp_path):
+def test_with_fewer_files_than_parts_a_part_takes_every_nth_document(tmp_path):
     (tmp_path / "1.txt").write_text("a\n\nb\n\nc\n")
     (tmp_path / "2.jsonl").write_text('{"text": "d"}\n{"text": ""}\n{"text": "e"}\n')
     parts = [list(Corpus([str(tmp_path)], shard=f"{i}/3")) for i in (1, 2, 3)]
     assert parts == [[["a"], ["d"]], [["b"], ["e"]], [["c"]]]
 
 
-def test_of_as_many_files_as_parts_or_more_every_nth_file_is_taken(tmp_path):
+def test_with_as_many_files_as_parts_a_part_takes_every_nth_file(tmp_path):
     for name in "abcde":
         (tmp_path / f"{name}.txt").write_text(f"{name} 1\n\n{name} 2\n")
     (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")  # a double, which takes no turn
@@ -355,7 +357,7 @@ def test_a_bar_ends_at_the_bytes_of_the_input(tmp_path, shard):
     assert bar.n == corpus.total_bytes == path.stat().st_size
 
 
-def test_a_text_that_looks_like_json_is_told_by_the_part_that_has_its_first_line(tmp_path):
+def test_only_the_part_with_the_first_line_warns_of_text_like_json(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(JSON_LINE + b"\n\nb\n")
     parts = [Corpus([str(path)], shard=f"{i}/2") for i in (1, 2)]
@@ -381,7 +383,7 @@ def sample(folder, num_bytes, **options):
     return [document[0][:2] for document in corpus], corpus
 
 
-def test_a_sample_is_the_whole_documents_at_the_beginning(tmp_path):
+def test_a_sample_is_the_first_documents(tmp_path):
     (tmp_path / "a.txt").write_text(TWENTY)
     found, corpus = sample(tmp_path, 450)
     assert found == ["00", "01", "02", "03", "04"]
@@ -390,7 +392,7 @@ def test_a_sample_is_the_whole_documents_at_the_beginning(tmp_path):
     assert corpus.total_bytes == 2000
 
 
-def test_a_sample_of_more_than_there_is_is_all_of_it(tmp_path):
+def test_a_sample_larger_than_the_corpus_is_all_of_it(tmp_path):
     (tmp_path / "a.txt").write_text(TWENTY)
     found, corpus = sample(tmp_path, 2001)
     assert len(found) == 20
@@ -398,7 +400,7 @@ def test_a_sample_of_more_than_there_is_is_all_of_it(tmp_path):
     assert corpus.num_bytes == corpus.total_bytes == 2000
 
 
-def test_files_give_as_much_of_a_sample_each_and_short_ones_leave_theirs_to_others(tmp_path):
+def test_files_share_a_sample_equally_and_short_files_leave_room_for_others(tmp_path):
     for name, length in (("1", 2000), ("2", 100), ("3", 2000)):
         (tmp_path / f"{name}.txt").write_text(TWENTY[:length])
     found, corpus = sample(tmp_path, 900)
@@ -406,7 +408,7 @@ def test_files_give_as_much_of_a_sample_each_and_short_ones_leave_theirs_to_othe
     assert corpus.num_bytes == 900
 
 
-def test_no_more_files_are_sampled_than_64_evenly_spaced(tmp_path):
+def test_at_most_64_evenly_spaced_files_are_sampled(tmp_path):
     for number in range(640):
         (tmp_path / f"{number:03}.txt").write_text(f"{number:03} b.\n\nc d.\n")
     corpus = Corpus([str(tmp_path)], sample_bytes=64)
@@ -418,7 +420,7 @@ def test_no_more_files_are_sampled_than_64_evenly_spaced(tmp_path):
     assert corpus.is_sampled
 
 
-def test_a_document_that_alone_exceeds_the_sample_is_cut_after_a_sentence(tmp_path):
+def test_a_document_longer_than_the_sample_is_cut_after_a_sentence(tmp_path):
     (tmp_path / "a.txt").write_text("\n".join(f"Line {n}. It ends." for n in range(1000)))
     [document] = Corpus([str(tmp_path)], sample_bytes=100)
     assert document == [s for n in range(len(document) // 2) for s in (f"Line {n}.", "It ends.")]
@@ -434,7 +436,7 @@ def test_a_document_that_alone_exceeds_the_sample_is_cut_after_a_sentence(tmp_pa
     assert corpus.counts["replaced_lines"] == 0
 
 
-def test_the_beginning_of_a_compressed_file_is_told_in_its_own_bytes(tmp_path):
+def test_a_sample_of_a_compressed_file_counts_compressed_bytes(tmp_path):
     text = "\n\n".join(os.urandom(500).hex() for _ in range(2000))
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text.encode()))
     for kept in (300_000, 1_000_000):

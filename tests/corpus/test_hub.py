@@ -51,7 +51,7 @@ def refusal(name, **settings):
     return str(error.value)
 
 
-def test_a_row_is_a_document_and_train_the_default(books):
+def test_each_row_is_a_document_and_train_is_the_default(books):
     corpus = Corpus([f"hf:{books}"], sentence_per_line=True)
     for _ in range(2):
         assert list(corpus) == [["a b", "c d"], ["e f"]]
@@ -77,7 +77,7 @@ def test_parquet_is_read_in_the_order_of_its_rows(tmp_path):
     assert read("hf:./set", text_field="body") == [[f"row {n}"] for n in range(500)]
 
 
-def test_a_configuration_is_one_that_the_card_declares(tmp_path):
+def test_only_configurations_on_the_card_are_accepted(tmp_path):
     card = "---\nconfigs:\n" + "".join(
         f"- config_name: {name}\n  data_files: {name}.txt\n" for name in ("en", "de")
     )
@@ -103,18 +103,18 @@ def test_a_configuration_is_one_that_the_card_declares(tmp_path):
         ("hf:user/set/a-b:valid", ("user/set", "a-b", "valid")),
     ],
 )
-def test_a_name_of_the_hub_is_taken_apart(name, parsed):
+def test_a_hub_name_is_parsed(name, parsed):
     found = HubName.parse(name)
     assert (found.path, found.config, found.split) == parsed
 
 
 @pytest.mark.parametrize("name", ["hf:", "hf::train", "hf:a/b/c/d", "hf:a b", "hf:set:train[:9]"])
-def test_what_is_no_name_is_refused(name):
+def test_an_invalid_hub_name_is_refused(name):
     assert refusal(name).startswith(f"{name} is not hf:NAME[/CONFIG][:SPLIT]")
 
 
 @pytest.mark.usefixtures("books")
-def test_what_is_missing_is_named_and_so_is_what_is_there(tmp_path):
+def test_a_missing_part_of_a_data_set_is_named_with_those_that_exist(tmp_path):
     assert refusal("hf:./nope") == "hf:./nope: no such folder: ./nope"
     assert refusal("hf:./books:test") == (
         "hf:./books:test has no split 'test', only 'train', 'validation'"

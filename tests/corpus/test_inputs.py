@@ -112,7 +112,7 @@ def test_compressed_pieces_one_after_another_are_one_text(tmp_path, ending):
     assert read(tmp_path / "a.txt", content)[0] == [["a b"], ["c d"]]
 
 
-def test_a_zstd_frame_that_is_to_be_skipped_is(tmp_path):
+def test_a_skippable_zstd_frame_is_skipped(tmp_path):
     skipped = b"\x50\x2a\x4d\x18\x04\0\0\0pzst"
     assert read(tmp_path / "a.txt", skipped + zstd(b"a b\n"))[0] == [["a b"]]
 
@@ -161,7 +161,7 @@ def test_what_is_read_is_counted_in_the_bytes_of_the_file(tmp_path, kind, ending
     assert seen[249] / corpus.total_bytes == pytest.approx(0.5, abs=0.2)
 
 
-def test_a_place_too_full_for_a_copy_of_parquet_is_named(tmp_path, monkeypatch):
+def test_a_full_disk_for_a_copy_of_parquet_is_named(tmp_path, monkeypatch):
     class Full(io.BytesIO):
         def write(self, _):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -196,7 +196,7 @@ def test_rows_without_text_are_left_out_and_counted(tmp_path):
         assert corpus.counts["empty_rows"] == 3
 
 
-def test_the_field_is_the_one_that_is_asked_for(tmp_path):
+def test_text_field_chooses_the_field(tmp_path):
     row = {"a.b": "right", "text": "wrong", "a": {"b": "nested"}}
     for name, content in (
         ("a.jsonl", json.dumps(row).encode()),
@@ -210,7 +210,7 @@ def test_a_field_without_a_name_is_refused(tmp_path):
         read(tmp_path / "a.jsonl", b"", text_field="")
 
 
-def test_blank_lines_between_rows_and_a_byte_order_mark_are_no_rows(tmp_path):
+def test_blank_lines_between_rows_and_a_byte_order_mark_are_skipped(tmp_path):
     content = b'\xef\xbb\xbf{"text": "a"}\r\n\r\n  \n {"text": "b"} '
     documents, corpus = read(tmp_path / "a.jsonl", content)
     assert documents == [["a"], ["b"]]
@@ -279,13 +279,13 @@ def test_half_a_surrogate_pair_is_replaced_and_counted(tmp_path):
 
 
 @given(st.text(st.characters(codec=None), min_size=1))
-def test_no_surrogate_is_left(tmp_path_factory, text):
+def test_no_surrogate_remains(tmp_path_factory, text):
     folder = tmp_path_factory.mktemp("surrogates")
     for document in read(folder / "a.jsonl", json.dumps({"text": text}).encode())[0]:
         "".join(document).encode()
 
 
-def test_invalid_utf8_and_nul_in_rows_are_mended_and_counted(tmp_path):
+def test_invalid_utf8_and_nul_in_rows_are_repaired_and_counted(tmp_path):
     raw = pa.array([b"a \xff b", b"c\0d", b"e"]).cast(pa.binary())
     column = pa.Array.from_buffers(pa.string(), 3, raw.buffers())  # unchecked, as writers may be
     jsonl = b'{"text": "a \xff b"}\n{"text": "c\\u0000d"}\n{"text": "e"}\n'
@@ -350,14 +350,14 @@ def test_a_damaged_parquet_file_is_an_error(tmp_path):
     assert refusal(tmp_path / "a.parquet", damaged).startswith(" cannot be read: ")
 
 
-def test_a_file_that_is_parquet_by_its_name_only_is_refused(tmp_path):
+def test_a_file_that_is_parquet_only_by_name_is_refused(tmp_path):
     expected = " is not a Parquet file: it does not start with PAR1"
     assert refusal(tmp_path / "a.parquet", b"\0" * 99) == expected
     assert refusal(tmp_path / "a.parquet", b"") == expected
 
 
 @pytest.mark.parametrize("ending", COMPRESSIONS)
-def test_what_is_no_text_is_seen_through_its_compression(tmp_path, ending):
+def test_compressed_files_that_are_not_text_are_refused(tmp_path, ending):
     content = COMPRESSIONS[ending]("a b".encode("utf-16"))
     assert refusal(tmp_path / "a.txt", content).startswith(" is UTF-16; ")
 
@@ -382,7 +382,7 @@ def test_standard_input_is_text_or_parquet_compressed_or_not(piped, ending):
 
 
 @pytest.mark.parametrize("ending", COMPRESSIONS)
-def test_standard_input_is_jsonl_where_the_argument_says_so(piped, ending):
+def test_standard_input_is_jsonl_if_the_argument_says_so(piped, ending):
     piped(COMPRESSIONS[ending](as_jsonl(DOCUMENTS)))
     corpus = Corpus(["jsonl:-", "-"], sentence_per_line=True)
     assert list(corpus) == DOCUMENTS
@@ -395,7 +395,7 @@ def test_faults_in_standard_input_name_it(piped):
         list(Corpus(["jsonl:-"]))
 
 
-def test_text_that_begins_as_jsonl_does_is_text_and_counted(tmp_path, piped):
+def test_text_that_begins_like_jsonl_is_read_as_text_and_counted(tmp_path, piped):
     rows = '{"text": "a"}\n{"text": "b"}'
     documents, corpus = read(tmp_path / "a.txt", rows.encode())
     assert documents == [rows.split("\n")]
@@ -407,7 +407,7 @@ def test_text_that_begins_as_jsonl_does_is_text_and_counted(tmp_path, piped):
 
 
 @pytest.mark.parametrize("text", ['{"body": "a"}', '{"text": 1}', "{a", "{}", "[1]", "a b"])
-def test_other_text_is_not_taken_for_jsonl(tmp_path, text):
+def test_other_text_is_not_mistaken_for_jsonl(tmp_path, text):
     documents, corpus = read(tmp_path / "a.txt", text.encode())
     assert documents == [[text]]
     assert corpus.counts["json_like_files"] == 0

@@ -16,19 +16,19 @@ def split(line, language="en"):
 
 @pytest.mark.parametrize("space", ["\u00a0", "\u2028", "\u202f", "\u3000", "\u1680"])
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_capital_a_wide_space_and_a_full_stop_are_read(space, language):
+def test_a_capital_a_wide_space_and_a_full_stop_can_be_read(space, language):
     # sentencex's own segment() panics here.
     assert split(f"Plan B{space}.", language)[0] == [f"Plan B{space}."]
 
 
 @given(st.text(st.sampled_from("aJ.!? \"'()1\t\u200b\u2028。我é\u00a0\u3000«»“”…—\r\x85\x1c\0")))
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_no_character_but_space_is_lost(language, text):
+def test_only_spaces_are_lost(language, text):
     found, _ = split(text, language)
     assert "".join("".join(found).split()) == "".join(text.split())
 
 
-def test_a_long_line_is_split_where_a_short_one_would_be():
+def test_a_long_line_is_split_like_a_short_one():
     sentences = [f"The {'very ' * (n % 50)}long sentence number {n} ends." for n in range(5000)]
     line = " ".join(sentences)
     assert len(line) > 40 * STRETCH
@@ -36,7 +36,7 @@ def test_a_long_line_is_split_where_a_short_one_would_be():
 
 
 @pytest.mark.parametrize("length", [STRETCH - 1, STRETCH, STRETCH + 1, 3 * STRETCH, MAX_CHARS - 1])
-def test_a_long_sentence_stays_whole(length):
+def test_a_long_sentence_stays_in_one_piece(length):
     sentences = ["He sat.", "W" + "w " * (length // 2 - 9) + "were there.", "She stood."] * 2
     assert split(" ".join(sentences)) == (sentences, 0)
 
@@ -57,7 +57,7 @@ def test_a_word_longer_than_any_example_is_cut_too(language):
     assert num_cuts == 3
 
 
-def test_cuts_are_counted_anew_on_each_pass(tmp_path):
+def test_each_pass_counts_the_cuts(tmp_path):
     (tmp_path / "a.txt").write_text("x" * (MAX_CHARS + 1))
     corpus = Corpus([str(tmp_path / "a.txt")])
     for _ in range(2):
@@ -68,7 +68,7 @@ def test_cuts_are_counted_anew_on_each_pass(tmp_path):
 @pytest.mark.parametrize(
     "line", ["我爱你。他来了" * 20_000, "x" * 200_000, "A b. " + "c " * 80_000]
 )
-def test_sentencex_never_sees_much_at_once_nor_the_same_again_and_again(monkeypatch, line):
+def test_sentencex_sees_short_stretches_and_each_only_a_few_times(monkeypatch, line):
     """It takes the square of a length: 20 s for a million Chinese characters."""
     seen = []
     segment = sentencex.segment

@@ -49,7 +49,7 @@ def test_a_batch_holds_what_was_counted_by_hand():
     assert batch.next_sentence_labels.tolist() == [1, 0]
 
 
-def test_an_example_without_a_second_segment_is_all_of_the_first():
+def test_an_example_without_a_second_segment_is_all_segment_a():
     alone = Example(np.array([CLS, 5, SEP]), 3, -100, np.array([1]), np.array([MASK]))
     batch = collate([alone], pad_id=0)
     assert batch.token_type_ids.tolist() == [[0, 0, 0]]
@@ -69,7 +69,7 @@ def test_an_epoch_visits_every_row_once(number, batch_size, seed):
         )
 
 
-def test_epochs_and_seeds_have_orders_of_their_own():
+def test_each_epoch_and_seed_has_its_own_order():
     orders = [
         tuple(TrainingExamples(Rows(50), batch_size=50, seed=seed, masking=None).rows(step))
         for seed in (0, 1)

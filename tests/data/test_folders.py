@@ -55,7 +55,7 @@ def rows_of(data, split):
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_the_rows_are_those_of_one_folder_after_another(paths, split):
+def test_rows_follow_the_order_of_the_folders(paths, split):
     expected = [row for path in paths for row in rows_of(Dataset(path), split)]
     joined = Dataset(paths)
     assert rows_of(joined, split) == expected
@@ -83,7 +83,7 @@ def test_figures_are_the_sums_and_the_longest(paths):
     assert joined.masking.masked_lm_prob == 0.15
 
 
-def test_folders_without_held_out_documents_have_none_together(build):
+def test_folders_without_held_out_documents_have_none_combined(build):
     both = [build(f"train-only-{letter}", letter, valid_fraction=0) for letter in "de"]
     assert len(Dataset(both).examples("valid")) == 0
 
@@ -99,7 +99,7 @@ def test_the_record_has_every_path_in_order(paths):
     assert data.record == {"paths": [str(path) for path in paths], "sha256": data.fingerprint}
 
 
-def test_the_fingerprint_tells_folders_and_their_order(paths):
+def test_the_fingerprint_depends_on_the_folders_and_their_order(paths):
     one, two, three = paths
     fingerprints = [
         Dataset(given).fingerprint
@@ -113,7 +113,7 @@ def test_messages_name_no_more_than_three_folders(paths, build):
     assert Dataset([*paths, build("four", "f")]).name.endswith(f"{paths[2]}, ...")
 
 
-def test_the_view_of_transformers_has_the_rows_of_all(paths):
+def test_the_hugging_face_view_has_the_rows_of_all_folders(paths):
     view = transformers_view(Dataset(paths))
     assert len(view) == sum(len(Dataset(path).examples("train")) for path in paths)
     assert {len(row["input_ids"]) for row in view} == {20}
@@ -140,7 +140,7 @@ def test_datasets_can_join_the_shards_as_they_are(paths):
         ("span", (False, True)),
     ],
 )
-def test_folders_that_ask_for_other_predictions_are_refused(build, paths, setting, values):
+def test_folders_with_different_numbers_of_predictions_are_refused(build, paths, setting, values):
     other = build(f"other-{setting}", "g", **{setting: values[1]})
     with pytest.raises(MismatchError) as error:
         Dataset([*paths, other])
@@ -150,7 +150,7 @@ def test_folders_that_ask_for_other_predictions_are_refused(build, paths, settin
     )
 
 
-def test_folders_of_other_vocabularies_are_refused(build, paths):
+def test_folders_with_different_vocabularies_are_refused(build, paths):
     other = build("other-vocabulary", vocab="other.txt")
     with pytest.raises(MismatchError) as error:
         Dataset([paths[0], other])
@@ -162,7 +162,7 @@ def test_folders_of_other_vocabularies_are_refused(build, paths):
 
 
 @pytest.mark.parametrize("spelling", ["one", "two/../one", "link"])
-def test_a_folder_that_is_given_twice_is_refused(paths, tmp_path, spelling):
+def test_a_folder_given_twice_is_refused(paths, tmp_path, spelling):
     again = tmp_path / "link" if spelling == "link" else paths[0].parent / spelling
     if spelling == "link":
         again.symlink_to(paths[0])
@@ -174,7 +174,7 @@ def test_a_folder_that_is_given_twice_is_refused(paths, tmp_path, spelling):
     )
 
 
-def test_no_folder_at_all_is_refused():
+def test_an_empty_list_of_folders_is_refused():
     with pytest.raises(InputError, match="no data folder was given"):
         Dataset([])
 

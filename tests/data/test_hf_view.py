@@ -109,7 +109,7 @@ def test_a_row_is_the_stored_example_expanded_by_hand(data, split):
     assert as_lists(view[-1]) == expected[-1]
 
 
-def test_the_data_has_what_the_expansion_must_get_right(data):
+def test_the_test_data_covers_every_case_of_the_expansion(data):
     """Padding, both labels, and all that a predicted token may be replaced by."""
     rows = stored(data, "train")
     assert len({len(row["input_ids"]) for row in rows}) > 2
@@ -145,7 +145,7 @@ def test_rows_can_be_chosen_as_from_any_dataset(data):
 
 
 def test_shuffled_and_divided_rows_are_the_same_rows(data, tmp_path):
-    data = Dataset(shutil.copytree(data.paths[0], tmp_path / "data"))  # datasets caches beside it
+    data = Dataset(shutil.copytree(data.paths[0], tmp_path / "data"))  # datasets caches next to it
     view = transformers_view(data, "train")
     expected = sorted(str(expand(row)) for row in stored(data, "train"))
     assert sorted(str(as_lists(row)) for row in view.shuffle(seed=3)) == expected
@@ -154,7 +154,7 @@ def test_shuffled_and_divided_rows_are_the_same_rows(data, tmp_path):
 
 
 @pytest.mark.usefixtures("untouched")
-def test_a_torch_loader_collates_rows_as_it_collates_any(data):
+def test_a_torch_loader_collates_rows(data):
     expected = [expand(row) for row in stored(data, "train")]
     batches = list(DataLoader(transformers_view(data), batch_size=4))
     assert len(batches) == -(-len(expected) // 4)
@@ -259,7 +259,7 @@ def test_the_trainer_starts_from_bertpts_loss_and_its_loss_falls(data, train, mo
 
 
 @pytest.mark.usefixtures("untouched")
-def test_a_trainer_that_removes_the_stored_columns_is_told_so_in_one_line(train, model_folder):
+def test_a_trainer_that_removes_the_stored_columns_gets_a_one_line_error(train, model_folder):
     with pytest.raises(InputError) as caught:
         train(model_folder, per_device_train_batch_size=3, max_steps=1)
     message = str(caught.value)

@@ -84,9 +84,7 @@ def test_positions_are_ascending_and_never_on_cls_sep_or_pad(ids, prob, cap, uni
 
 
 @given(**any_settings)
-def test_what_the_model_sees_is_mask_an_ordinary_token_or_the_token_itself(
-    ids, prob, cap, unit, seed
-):
+def test_the_model_sees_mask_an_ordinary_token_or_the_token_itself(ids, prob, cap, unit, seed):
     positions, seen = draw(masking(prob=prob, cap=cap, unit=unit), ids, generator(seed, "test"))
     assert ((seen == MASK) | (seen >= 5) | (seen == ids[positions])).all()
 
@@ -110,7 +108,7 @@ def test_the_number_to_predict_is_the_share_of_the_example(length, prob, cap, ex
     assert len(positions) == expected
 
 
-def test_four_fifths_become_mask_a_tenth_random_and_a_tenth_stays():
+def test_four_fifths_become_mask_a_tenth_random_and_a_tenth_keep_their_token():
     ids = example([50] * 60, [60] * 60)
     drawn = draw_many(masking(), ids, 1500)
     seen = np.concatenate([seen for _, seen in drawn])
@@ -141,7 +139,7 @@ def test_every_position_is_equally_likely():
     assert counts[[0, 11, 22]].sum() == 0
 
 
-def test_a_vocabulary_of_one_word_ends():
+def test_a_vocabulary_of_one_word_can_be_masked():
     positions, seen = draw(masking(6), example([5], [5]), generator(0, "test"))
     assert set(seen) <= {MASK, 5}
     assert len(positions) == 1
@@ -204,7 +202,7 @@ def test_a_batch_is_masked_as_each_example_alone(unit, some, cap):
     assert together.input_ids.tolist() == [i for _, seen in alone for i in seen]
 
 
-def test_equal_random_numbers_choose_the_first_tokens():
+def test_ties_choose_the_first_tokens():
     ids = example(range(10, 40), range(40, 60))
     random_numbers = np.full((3, len(ids)), 0.5)
     found = masking().apply(ids, np.array([len(ids)]), [random_numbers])
@@ -265,7 +263,7 @@ def words_of_tokenizers(tokens, text):
 
 @pytest.mark.parametrize("prefix", ["##", "@@", "_", "▁▁"])
 @pytest.mark.parametrize("language", TEXTS)
-def test_words_are_those_of_tokenizers_in_every_script_and_with_any_prefix(language, prefix):
+def test_words_match_tokenizers_in_every_script_and_with_any_prefix(language, prefix):
     known = [text for name, text in TEXTS.items() if name != "unknown"]
     tokens = word_piece(known, prefix=prefix)
     ids, goes_on = words_of_tokenizers(tokens, TEXTS[language])
@@ -288,7 +286,7 @@ def test_words_are_those_of_tokenizers_in_every_script_and_with_any_prefix(langu
         ("bert-base-uncased.txt", "en.wikitext2_valid.txt.gz"),
     ],
 )
-def test_words_of_real_texts_are_those_of_tokenizers(shared, vocab, text):
+def test_words_of_real_texts_match_tokenizers(shared, vocab, text):
     tokens = load_tokenizer(shared / "vocab" / vocab)
     with gzip.open(shared / "corpora" / text, "rt", encoding="utf-8") as file:
         lines = [line for line in file if line.strip()][:200]
@@ -320,7 +318,7 @@ def targets(masks, ids, *, number=200):
 W, V = (20, 70, 71), (30, 72, 73)  # words of three pieces
 
 
-def test_if_all_words_are_longer_than_the_share_one_is_predicted():
+def test_one_word_is_predicted_if_all_are_longer_than_the_share():
     vocab = [*SPECIAL_TOKENS, "a", "b", "un", "##aff", "##able"]
     tokens = from_vocab(vocab, lowercase=True, strip_accents=True)
     masks = Masking.from_config(tokens, BuildConfig(whole_word=True))
@@ -333,7 +331,7 @@ def test_if_all_words_are_longer_than_the_share_one_is_predicted():
 
 
 @pytest.mark.parametrize("unit", ["word", "span"])
-def test_the_cap_holds_and_a_word_within_it_comes_before_a_longer_one(unit):
+def test_the_cap_holds_and_prefers_a_word_that_fits(unit):
     ids = example([*W, 74], V)  # four pieces and three
     assert num_to_predict(masking(unit=unit), ids) == 2
     assert targets(masking(unit=unit), ids) == {(1, 2, 3, 4), (6, 7, 8)}
@@ -384,7 +382,7 @@ def words_of(ids):
     unit=st.sampled_from(["word", "span"]),
     seed=st.integers(0),
 )
-def test_words_are_complete_and_as_many_as_fit(ids, prob, unit, seed):
+def test_words_are_complete_and_fill_the_share(ids, prob, unit, seed):
     masks = masking(prob=prob, unit=unit)
     wanted = num_to_predict(masks, ids)
     chosen = set(draw(masks, ids, generator(seed, "test"))[0].tolist())
@@ -451,7 +449,7 @@ def drawn_spans():
     return np.array([run[0] / (2 * num_words) for run in spans]), [len(run) // 2 for run in spans]
 
 
-def test_the_length_of_spans_is_that_of_spanbert_in_words(drawn_spans):
+def test_span_lengths_follow_spanbert_in_words(drawn_spans):
     _, lengths = drawn_spans
     shares = np.bincount(lengths, minlength=11)[1:11] / len(lengths)
     weights = 0.2 * 0.8 ** np.arange(10)
@@ -480,7 +478,7 @@ def test_a_span_ends_where_its_segment_does():
     assert np.mean([3 in positions for positions in after_a]) < 0.25
 
 
-def test_all_of_a_span_is_masked_replaced_or_kept_alike():
+def test_a_span_is_masked_replaced_or_kept_together():
     ids = example(range(5, 55), range(5, 55))
     never_predicted = np.isin(np.arange(200), [PAD, CLS, SEP, MASK])
     others = np.arange(100, 200)  # so that a replacement is never the token itself
@@ -510,7 +508,7 @@ def test_a_replaced_span_is_replaced_by_different_tokens():
     assert min(replaced) > 1  # four equal ones of 55 are one in 166,375
 
 
-def test_the_settings_ask_for_spans_of_whole_words():
+def test_the_settings_choose_spans_of_words():
     tokens = word_piece(["unaffable words"])
     (ids,) = tokens.encode_batch(["unaffable words unaffable words unaffable words"])
     spans, both = (

@@ -153,7 +153,7 @@ def assert_close(found, expected):
 
 
 @pytest.mark.parametrize(("kind", "pooling"), POOLINGS_OF_KIND)
-def test_vectors_are_those_of_transformers(folders, oracles, kind, pooling):
+def test_vectors_equal_transformers(folders, oracles, kind, pooling):
     encoder = encoder_of(folders[kind], pooling=pooling, batch_size=5)
     found = list(encoder.encode(TEXTS))
     assert [one.text for one in found] == TEXTS
@@ -165,13 +165,13 @@ def test_vectors_are_those_of_transformers(folders, oracles, kind, pooling):
 @pytest.mark.parametrize("layer", range(LAYERS + 1))
 @pytest.mark.parametrize("pooling", ["mean", "cls", "tokens"])
 @pytest.mark.parametrize("kind", ["bertpt", WITHOUT_POOLER])
-def test_a_layer_is_that_of_transformers_hidden_states(folders, oracles, kind, pooling, layer):
+def test_a_layer_equals_transformers_hidden_states(folders, oracles, kind, pooling, layer):
     encoder = encoder_of(folders[kind], pooling=pooling, layer=layer)
     for one in encoder.encode(TEXTS):
         assert_close(one.vectors, oracles[kind].vector(one.text, pooling, layer))
 
 
-def test_the_mean_is_that_of_sentence_transformers_over_a_padded_batch(folders, oracles):
+def test_the_mean_equals_sentence_transformers_over_a_padded_batch(folders, oracles):
     texts = [text for text in TEXTS if isinstance(text, str)]
     oracle = oracles["bertpt"]
     batch = oracle.tokens(
@@ -244,7 +244,7 @@ def test_a_lone_surrogate_is_the_replacement_character(folders):
     assert np.array_equal(pair.vectors, replaced.vectors)
 
 
-def test_bfloat16_is_near_and_given_as_float32(folders, oracles):
+def test_bfloat16_is_close_and_returned_as_float32(folders, oracles):
     [one] = encoder_of(folders["bertpt"], precision="bfloat16").encode(["the cats sees a dog"])
     expected = oracles["bertpt"].vector("the cats sees a dog", "mean")
     assert one.vectors.dtype == np.float32
@@ -309,7 +309,7 @@ class Stream:
 
 @pytest.mark.parametrize("pooling", BATCHES_AHEAD)
 @pytest.mark.parametrize("batch_size", [1, 3])
-def test_no_more_than_some_batches_are_read_ahead(folders, pooling, batch_size):
+def test_only_a_few_batches_are_read_ahead(folders, pooling, batch_size):
     ahead = BATCHES_AHEAD[pooling] * batch_size
     stream = Stream(["a cat"] * (3 * ahead + 1))
     encoder = encoder_of(folders["bertpt"], pooling=pooling, batch_size=batch_size)
@@ -366,7 +366,7 @@ def test_the_pooler_of_a_layer_is_refused(layer):
         EncodeConfig(pooling="pooler", layer=layer)
 
 
-def test_a_model_of_one_segment_takes_texts_and_refuses_pairs(tmp_path):
+def test_a_model_of_one_segment_encodes_texts_and_refuses_pairs(tmp_path):
     folder = save("bertpt", tmp_path, type_vocab_size=1)
     encoder = encoder_of(folder)
     [one] = encoder.encode(["a cat"])
@@ -381,7 +381,7 @@ def test_a_tokenizer_with_more_entries_than_the_model_is_refused_with_both_numbe
         encoder_of(tmp_path)
 
 
-def test_an_encoder_tells_its_sizes_and_what_it_left_out(folders):
+def test_an_encoder_reports_its_sizes_and_unused_weights(folders):
     encoder = encoder_of(folders["bertpt"])
     assert (encoder.hidden_size, encoder.max_tokens) == (HIDDEN, POSITIONS)
     assert encoder.tokenizer.vocab == VOCAB

@@ -89,7 +89,7 @@ def oracle(folder):
         "the [MASK] sees [MASK][MASK].",
     ],
 )
-def test_candidates_are_those_of_transformers(filler, oracle, text):
+def test_candidates_equal_transformers(filler, oracle, text):
     expected = oracle(text)
     masks = filler.fill(text, top_k=len(VOCAB))["masks"]
     assert len(masks) == len(expected) == text.count("[MASK]")
@@ -167,7 +167,7 @@ def test_a_lone_surrogate_does_not_crash(filler):
     str(caught.value).encode("utf-8")
 
 
-def test_rows_that_pad_the_embedding_are_no_candidates(folder, tmp_path):
+def test_padding_rows_of_the_embedding_are_never_candidates(folder, tmp_path):
     whole = from_pretrained(BertForPreTraining, folder)
     padded = BertForPreTraining(dataclasses.replace(whole.config, vocab_size=len(VOCAB) + 5))
     with torch.no_grad():
@@ -201,7 +201,7 @@ def pipeline(folder):
     "text",
     ["the [MASK] sees a red dog.", "[MASK]", "Cats[MASK] 日 ?", "the [MASK][MASK] a [MASK]!"],
 )
-def test_candidates_are_those_of_transformers_pipeline(filler, pipeline, text, top_k):
+def test_candidates_equal_the_transformers_pipeline(filler, pipeline, text, top_k):
     expected = pipeline(text, top_k=top_k)
     if text.count("[MASK]") == 1:
         expected = [expected]
@@ -213,7 +213,7 @@ def test_candidates_are_those_of_transformers_pipeline(filler, pipeline, text, t
         assert [c["score"] for c in ours] == pytest.approx(scores, abs=1e-4)
 
 
-def test_the_sequence_of_a_single_mask_is_that_of_the_pipeline(filler, pipeline):
+def test_the_sequence_of_a_single_mask_equals_the_pipeline(filler, pipeline):
     text = "the [MASK] sees a red dog"
     [ours] = filler.fill(text, top_k=len(VOCAB))["masks"]
     theirs = {VOCAB[c["token"]]: c["sequence"] for c in pipeline(text, top_k=len(VOCAB))}
@@ -279,7 +279,7 @@ def prone(folder, tmp_path_factory):
 
 @pytest.mark.parametrize("text", SEVERAL)
 @pytest.mark.parametrize("bias", [0, 20])
-def test_joint_filling_is_that_of_a_slow_greedy_loop(prone, text, bias):
+def test_joint_filling_equals_a_slow_greedy_loop(prone, text, bias):
     path = prone(bias)
     ids, order, seen, score = fill_greedily(path, text)
     found = MaskFiller(path, device="cpu").fill(text, joint=True, top_k=len(VOCAB))
@@ -301,7 +301,7 @@ def test_the_texts_of_the_greedy_loop_are_not_filled_from_left_to_right(folder):
 
 
 @pytest.mark.parametrize("bias", [0, 90, 400])
-def test_joint_filling_never_puts_in_what_training_never_predicts(prone, bias):
+def test_joint_filling_never_inserts_special_tokens(prone, bias):
     """With the largest bias, no other token has a probability that float32 can hold."""
     path = prone(bias)
     found = MaskFiller(path, device="cpu").fill("the [MASK] sees [MASK]", joint=True)
@@ -312,7 +312,7 @@ def test_joint_filling_never_puts_in_what_training_never_predicts(prone, bias):
     assert found["score"] == pytest.approx(score, rel=1e-4, abs=1e-30)
 
 
-def test_one_mask_is_filled_jointly_as_it_is_alone(filler):
+def test_joint_filling_of_one_mask_equals_single_filling(filler):
     for text in ("the [MASK] sees", "[MASK]", "the cats[MASK] dog ."):
         alone = filler.fill(text, top_k=len(VOCAB))
         joint = filler.fill(text, top_k=len(VOCAB), joint=True)
@@ -346,7 +346,7 @@ def test_one_mask_is_filled_jointly_as_it_is_alone(filler):
         ("the cat [MASK] a cat", "cat", "the [MASK] [MASK] a [MASK]"),
     ],
 )
-def test_a_word_is_masked_wherever_it_stands(filler, oracle, text, word, masked):
+def test_a_word_is_masked_everywhere(filler, oracle, text, word, masked):
     expected = oracle(masked)
     result = filler.fill(text, mask_word=word, top_k=len(VOCAB))
     assert result["text"] == text
@@ -357,7 +357,7 @@ def test_a_word_is_masked_wherever_it_stands(filler, oracle, text, word, masked)
             assert by_token[token] == pytest.approx(probability, abs=1e-5)
 
 
-def test_a_cased_vocabulary_tells_words_apart_by_case(folder, tmp_path):
+def test_a_cased_vocabulary_distinguishes_words_by_case(folder, tmp_path):
     vocab = ["Cat" if token == "bird" else token for token in VOCAB]
     save_pretrained(from_pretrained(BertForPreTraining, folder), tmp_path)
     from_vocab(vocab, lowercase=False, strip_accents=False).save(tmp_path)

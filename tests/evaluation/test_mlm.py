@@ -103,7 +103,7 @@ def evaluate_by_hand(examples, guesses, pair_guesses, *, size):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_losses_and_accuracies_are_those_counted_by_hand(size):
+def test_losses_and_accuracies_match_a_count_by_hand(size):
     result = evaluate_by_hand(BY_HAND, GUESSES, PAIR_GUESSES, size=size)
     mlm_loss = -math.log(0.5 * 0.1 * 0.25 * 0.5) / 4
     nsp_loss = -math.log(0.8 * 0.4 * 0.9) / 3
@@ -124,7 +124,7 @@ def test_the_accuracy_is_split_by_what_the_model_saw():
     assert result["mlm_accuracy_by_input"] == {"masked": 0.5, "random": 0.0, "unchanged": 1.0}
 
 
-def test_examples_that_are_no_pairs_have_no_part_in_the_nsp_figures():
+def test_examples_without_pairs_do_not_count_in_the_nsp_figures():
     examples = [BY_HAND[0]._replace(next_sentence_label=-100), *BY_HAND[1:]]
     result = evaluate_by_hand(examples, GUESSES, PAIR_GUESSES, size=3)
     assert result["nsp_loss"] == pytest.approx(-math.log(0.4 * 0.9) / 2, rel=1e-6)
@@ -141,7 +141,7 @@ def test_a_mean_over_nothing_is_none_and_not_nan():
     assert result["mlm_accuracy_by_input"] == {"masked": None, "random": None, "unchanged": None}
 
 
-def test_a_vocabulary_smaller_than_five_has_a_top_five_all_the_same():
+def test_a_vocabulary_smaller_than_five_still_has_a_top_five():
     examples = [example([0, 1, 2], [1], [2], 0)]
     result = evaluate_by_hand(examples, [[0.5, 0.2, 0.3]], [[0.5, 0.5]], size=1)
     assert result["mlm_top5_accuracy"] == 1.0
@@ -149,7 +149,7 @@ def test_a_vocabulary_smaller_than_five_has_a_top_five_all_the_same():
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_model_is_left_in_the_mode_it_was_in(training):
+def test_the_mode_of_the_model_is_restored(training):
     model = Oracle(GUESSES, PAIR_GUESSES).train(training)
     evaluate(model, [collate(BY_HAND, pad_id=0)], mask_id=MASK, precision=torch.float32)
     assert model.training is training
@@ -198,7 +198,7 @@ def evaluate_one_by_one(model, examples):
 
 @pytest.mark.parametrize("split", ["valid", "train"])
 @torch.no_grad()
-def test_a_folder_is_evaluated_as_one_example_at_a_time_would_be(data, model_folder, split):
+def test_evaluating_a_folder_equals_one_example_at_a_time(data, model_folder, split):
     expected = evaluate_one_by_one(
         from_pretrained(BertForPreTraining, model_folder), rows_of(data, split)
     )
@@ -224,14 +224,14 @@ def test_the_result_does_not_depend_on_the_batch_size(data, model_folder):
                 assert result[key] == pytest.approx(value, rel=1e-6), key
 
 
-def test_the_result_is_the_same_to_the_last_digit_each_time(data, model_folder):
+def test_the_result_is_the_same_to_the_last_digit_every_time(data, model_folder):
     torch.manual_seed(1)
     first = eval_mlm(model_folder, data.paths[0], config=EvalConfig())
     torch.manual_seed(2)
     assert eval_mlm(model_folder, data.paths[0], config=EvalConfig()) == first
 
 
-def test_dropout_in_the_models_config_has_no_part_in_it(data, model_folder, tmp_path):
+def test_dropout_in_the_config_does_not_change_the_result(data, model_folder, tmp_path):
     other = new_model(data, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
     other.load_state_dict(from_pretrained(BertForPreTraining, model_folder).state_dict())
     save_pretrained(other, tmp_path)
@@ -242,7 +242,7 @@ def test_dropout_in_the_models_config_has_no_part_in_it(data, model_folder, tmp_
 
 
 @pytest.mark.parametrize("init", ["published", "mimetic"])
-def test_an_untrained_model_is_as_good_as_chance(data, tmp_path, init):
+def test_an_untrained_model_is_at_chance(data, tmp_path, init):
     model = new_model(data)
     initialize(model, init, torch.Generator().manual_seed(0))
     save_pretrained(model, tmp_path)
@@ -286,7 +286,7 @@ def test_an_empty_split_is_refused(model_folder, build_tiny, tmp_path):
 # --------------------------------------------------------------------------------------- baselines
 
 
-def test_the_baselines_are_those_counted_by_hand():
+def test_the_baselines_match_a_count_by_hand():
     class Rows(list):
         def take(self, rows):
             return [self[row] for row in rows]
@@ -320,7 +320,7 @@ def test_the_baselines_are_those_counted_by_hand():
     }
 
 
-def test_the_unigram_baseline_is_that_of_the_folders_token_counts(data, model_folder):
+def test_the_unigram_baseline_comes_from_the_token_counts(data, model_folder):
     targets = Counter(
         int(each.input_ids[place])
         for each in rows_of(data, "valid")
@@ -335,7 +335,7 @@ def test_the_unigram_baseline_is_that_of_the_folders_token_counts(data, model_fo
     assert found["unigram"]["mlm_loss"] < found["uniform"]["mlm_loss"]
 
 
-def test_the_nsp_baseline_is_the_share_of_the_commoner_label(data, model_folder):
+def test_the_nsp_baseline_is_the_share_of_the_majority_label(data, model_folder):
     labels = Counter(e.next_sentence_label for e in rows_of(data, "valid"))
     assert set(labels) == {0, 1}
     found = eval_mlm(model_folder, data.paths[0], config=EvalConfig())["baselines"]["nsp_majority"]

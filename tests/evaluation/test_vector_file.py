@@ -83,7 +83,7 @@ def test_safetensors_opens_the_tensor_that_was_appended(tmp_path, number):
 
 
 @pytest.mark.parametrize("number", NUM_ROWS)
-def test_tokens_stand_one_after_another_with_their_number_for_each_text(tmp_path, number):
+def test_token_vectors_follow_each_other_with_a_count_for_each_text(tmp_path, number):
     lengths = np.random.default_rng(number).integers(2, 5, size=number)
     rows = floats(lengths.sum(), WIDTH, seed=1)
     texts = np.split(rows, lengths.cumsum())[:-1]
@@ -100,7 +100,7 @@ def test_tokens_stand_one_after_another_with_their_number_for_each_text(tmp_path
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_vector_may_lie_in_memory_in_any_way(tmp_path, suffix):
+def test_a_vector_may_have_any_memory_layout(tmp_path, suffix):
     columns = floats(WIDTH, 3).T  # not contiguous
     path = tmp_path / f"v{suffix}"
     write(path, [columns[0], columns[1].astype(">f4"), columns[2]])
@@ -123,7 +123,7 @@ def test_tokens_of_a_padded_batch_are_written_in_their_order(tmp_path):
 # ----------------------------------------------------------------------------------- all or nothing
 
 
-def test_nothing_is_there_before_the_block_ends(tmp_path):
+def test_the_file_appears_when_the_block_ends(tmp_path):
     path = tmp_path / "v.npy"
     with vector_file(path, width=WIDTH, by_token=False, overwrite=False) as file:
         file.append(floats(WIDTH))
@@ -157,11 +157,11 @@ def test_a_block_that_raises_leaves_an_old_file_as_it_was(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("stands", [False, True])
-def test_a_full_disk_names_the_file_and_leaves_things_as_they_were(tmp_path, suffix, stands):
-    """A limit on the size of files stands for the disk."""
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_full_disk_names_the_file_and_changes_nothing(tmp_path, suffix, exists):
+    """A limit on file sizes imitates a full disk."""
     path = tmp_path / f"v{suffix}"
-    if stands:
+    if exists:
         write(path, floats(3, WIDTH))
     before = [(left, left.read_bytes()) for left in tmp_path.iterdir()]
     program = f"""
@@ -204,7 +204,7 @@ def test_overwrite_replaces_vectors(tmp_path, suffix, by_token):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_file_that_stands_there_is_refused(tmp_path, refused, suffix):
+def test_an_existing_file_is_refused(tmp_path, refused, suffix):
     path = tmp_path / f"v{suffix}"
     write(path, floats(3, WIDTH))
     before = path.read_bytes()
@@ -247,7 +247,7 @@ def save_weights(path):
         (save_doubles, ".npy"),
     ],
 )
-def test_overwrite_leaves_what_others_made_as_it_was(tmp_path, refused, save, suffix):
+def test_overwrite_refuses_files_of_others(tmp_path, refused, save, suffix):
     path = tmp_path / f"theirs{suffix}"
     save(path)
     before = path.read_bytes()
@@ -257,7 +257,7 @@ def test_overwrite_leaves_what_others_made_as_it_was(tmp_path, refused, save, su
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("is_empty", [False, True])
-def test_a_folder_at_the_place_is_refused(tmp_path, refused, overwrite, is_empty):
+def test_a_folder_at_the_path_is_refused(tmp_path, refused, overwrite, is_empty):
     path = tmp_path / "folder.npy"
     path.mkdir()
     if not is_empty:
@@ -269,13 +269,13 @@ def test_a_folder_at_the_place_is_refused(tmp_path, refused, overwrite, is_empty
 # ------------------------------------------------------------------------------------------- places
 
 
-def test_folders_on_the_way_are_made(tmp_path):
+def test_parent_folders_are_created(tmp_path):
     path = tmp_path / "some" / "where" / "v.npy"
     write(path, floats(2, WIDTH))
     assert_same_bits(np.load(path), floats(2, WIDTH))
 
 
-def test_a_file_on_the_way_is_named(tmp_path, refused):
+def test_a_file_among_the_parent_folders_is_named(tmp_path, refused):
     (tmp_path / "letter").write_text("dear")
     message = refused(tmp_path / "letter" / "v.npy", (OutputError, OSError))
     assert str(tmp_path / "letter") in message

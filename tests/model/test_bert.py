@@ -147,7 +147,7 @@ def test_attentions_add_up_to_1_over_the_real_tokens_and_none_goes_to_padding(mo
             torch.testing.assert_close(over_real.sum(dim=-1), torch.ones(over_real.shape[:-1]))
 
 
-def test_hidden_states_and_attentions_are_given_only_where_asked_for(model):
+def test_hidden_states_and_attentions_are_returned_only_if_asked_for(model):
     plain = run(model)
     assert plain.hidden_states is None
     assert plain.attentions is None
@@ -155,7 +155,7 @@ def test_hidden_states_and_attentions_are_given_only_where_asked_for(model):
     assert run(model, output_attentions=True).hidden_states is None
 
 
-def test_asking_for_more_changes_nothing_of_the_rest(model):
+def test_asking_for_more_outputs_does_not_change_the_others(model):
     model.double()  # attentions asked for are computed in another order
     plain = run(model)
     with_states = run(model, output_hidden_states=True)
@@ -170,7 +170,7 @@ def test_asking_for_more_changes_nothing_of_the_rest(model):
         assert torch.equal(mine, other)
 
 
-def test_the_encoder_alone_gives_what_it_gives_inside(model):
+def test_the_encoder_alone_gives_the_outputs_of_the_full_model(model):
     asked = {"output_hidden_states": True, "output_attentions": True}
     whole, alone = run(model, **asked), model.bert(INPUT_IDS, TOKEN_TYPE_IDS, LENGTHS, **asked)
     for name in alone._fields:
@@ -197,13 +197,13 @@ def test_ids_alone_mean_one_segment_no_padding_and_every_position(model):
     )
 
 
-def test_the_activations_are_those_that_a_config_may_ask_for():
+def test_every_activation_of_a_config_exists():
     declared = {field.name: field.metadata for field in dataclasses.fields(BertConfig)}
     assert set(ACTIVATIONS) == set(declared["hidden_act"]["choices"])
 
 
 @pytest.mark.parametrize("hidden_act", ACTIVATIONS)
-def test_an_activation_is_transformers_of_that_name(hidden_act):
+def test_an_activation_equals_transformers(hidden_act):
     x = torch.linspace(-6, 6, 241, dtype=torch.float64)
     theirs = ACT2FN[hidden_act](x)
     torch.testing.assert_close(ACTIVATIONS[hidden_act](x), theirs, atol=1e-9, rtol=0)
@@ -243,7 +243,7 @@ def test_the_gradient_of_every_parameter_equals_transformers(model):
             assert gradient.abs().max() > 1e-4, name
 
 
-def test_a_state_dict_of_transformers_loads_as_it_is():
+def test_a_state_dict_of_transformers_loads_unchanged():
     model, other = randomized(CONFIG), BertForPreTraining(CONFIG)
     other.load_state_dict(oracle_for(model).state_dict(), strict=True)
     for name, parameter in other.named_parameters():
@@ -269,7 +269,7 @@ def test_padding_to_16_or_64_changes_nothing():
 
 
 @pytest.mark.parametrize("pooler", ["cls", "mean"])
-def test_what_lies_under_the_padding_does_not_matter(pooler):
+def test_ids_under_the_padding_do_not_matter(pooler):
     model = randomized(dataclasses.replace(CONFIG, pooler=pooler))
     is_padding = torch.arange(7) >= LENGTHS[:, None]
     assert is_padding.sum() == 7
@@ -284,7 +284,7 @@ def test_what_lies_under_the_padding_does_not_matter(pooler):
         assert torch.equal(ours, theirs)
 
 
-def test_a_pad_token_inside_the_text_is_still_seen():
+def test_a_pad_token_inside_the_text_is_attended_to():
     model = randomized(CONFIG)
     ids = INPUT_IDS.clone()
     ids[0, 3] = CONFIG.pad_token_id
@@ -304,7 +304,7 @@ def test_dropout_is_off_in_eval_and_on_in_train(where):
     assert torch.equal(run(model.eval()).last_hidden_state, without)
 
 
-def test_attention_dropout_is_on_in_train_where_attentions_are_asked_for():
+def test_attention_dropout_is_on_in_train_if_attentions_are_asked_for():
     model = randomized(dataclasses.replace(CONFIG, attention_probs_dropout_prob=0.5))
     still = run(model, output_attentions=True)
     model.train()
@@ -329,7 +329,7 @@ def test_attention_dropout_changes_no_mean(output_attentions):
     assert ((dropped.mean(dim=0) - kept).abs() < 5 * error).all()
 
 
-def test_dropout_leaves_whole_residuals_alone_in_expectation():
+def test_dropout_keeps_the_expected_residual():
     model = randomized(dataclasses.replace(CONFIG, hidden_dropout_prob=0.25)).train()
     embeddings = model.bert.embeddings
     torch.manual_seed(0)
@@ -351,7 +351,7 @@ def test_the_mean_pooler_averages_the_real_tokens():
         torch.testing.assert_close(output.pooler_output[example], by_hand, **CLOSE)
 
 
-def test_the_decoder_shares_the_word_embeddings_and_has_one_bias_of_its_own():
+def test_the_decoder_shares_the_word_embeddings_and_has_one_bias():
     model = BertForPreTraining(CONFIG)
     names = [name for name, _ in model.named_parameters()]
     head = model.cls.predictions
@@ -364,7 +364,7 @@ def test_the_decoder_shares_the_word_embeddings_and_has_one_bias_of_its_own():
     assert names.count("bert.embeddings.word_embeddings.weight") == 1
 
 
-def test_the_number_of_parameters_is_that_of_bert_base():
+def test_bert_base_has_the_published_number_of_parameters():
     with torch.device("meta"):
         model = BertForPreTraining(BertConfig())
         oracle = transformers.BertForPreTraining(transformers.BertConfig())

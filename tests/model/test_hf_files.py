@@ -98,12 +98,12 @@ def assert_damaged(path):
 # ---------------------------------------------------------------------------------- what is written
 
 
-def test_the_metadata_says_pt_for_transformers_sake(content):
+def test_the_metadata_says_pt_as_transformers_expects(content):
     assert header_of(content)["__metadata__"]["format"] == "pt"
 
 
 @pytest.mark.slow
-def test_the_file_is_the_same_whatever_the_process_and_its_hash_seed(tmp_path):
+def test_the_file_does_not_depend_on_the_process_or_its_hash_seed(tmp_path):
     script = """
 import sys, torch
 from pathlib import Path
@@ -151,7 +151,7 @@ names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9
 
 @given(st.dictionaries(names, tensors(), max_size=5))
 @hypothesis_settings(deadline=None)
-def test_any_tensors_come_back_and_safetensors_reads_them(stored):
+def test_any_tensors_round_trip_and_safetensors_reads_them(stored):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "some.safetensors"
         save_tensors(path, stored)
@@ -163,7 +163,7 @@ def test_any_tensors_come_back_and_safetensors_reads_them(stored):
                 assert torch.equal(loaded[name], tensor)
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
+def test_a_path_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(OutputError, match="nowhere"):
         save_tensors(tmp_path / "nowhere" / "model.safetensors", {"a": torch.zeros(3)})
 
@@ -204,7 +204,7 @@ def test_a_bit_that_flipped_among_the_values_is_named_with_the_file(bit, content
 
 @given(data=st.data())
 @hypothesis_settings(max_examples=100, deadline=None)
-def test_a_file_that_ends_early_or_goes_on_is_refused(data, content, altered):
+def test_a_file_that_is_too_short_or_too_long_is_refused(data, content, altered):
     path = altered / "model.safetensors"
     length = data.draw(st.integers(0, len(content) - 1))
     more = data.draw(st.binary(min_size=1, max_size=9))
@@ -261,7 +261,7 @@ def test_an_edited_header_is_noticed(change, content, file):
     ],
     ids=["one less", "one more", "other format", "transposed", "negated", "swapped", "none"],
 )
-def test_tensors_that_are_not_those_of_the_checksum_are_noticed(change, content, file):
+def test_tensors_that_do_not_match_the_checksum_are_noticed(change, content, file):
     tensors = load_tensors(file)
     metadata = header_of(content)["__metadata__"]
     safetensors.torch.save_file(tensors, file, metadata=metadata)
@@ -272,7 +272,7 @@ def test_tensors_that_are_not_those_of_the_checksum_are_noticed(change, content,
 
 
 @pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
-def test_a_file_that_others_wrote_anew_loads_without_a_checksum(metadata, file):
+def test_a_file_rewritten_by_others_loads_without_a_checksum(metadata, file):
     tensors = load_tensors(file)
     tensors[QUERY] += 1
     safetensors.torch.save_file(tensors, file, metadata=metadata)
@@ -283,7 +283,7 @@ def test_a_file_that_others_wrote_anew_loads_without_a_checksum(metadata, file):
 
 @given(st.binary(max_size=40))
 @hypothesis_settings(deadline=None)
-def test_a_file_of_anything_is_refused_by_name(content):
+def test_any_invalid_file_is_refused_by_name(content):
     assume(not content.startswith(b"\x02\0\0\0\0\0\0\0{}"))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "some.safetensors"
@@ -293,12 +293,12 @@ def test_a_file_of_anything_is_refused_by_name(content):
         assert str(path) in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"gone\.safetensors"):
         load_tensors(tmp_path / "gone.safetensors")
 
 
-def test_a_folder_in_a_files_place_is_named(tmp_path):
+def test_a_folder_in_place_of_a_file_is_named(tmp_path):
     with pytest.raises(InputError) as caught:
         load_tensors(tmp_path)
     assert str(tmp_path) in str(caught.value)

@@ -135,7 +135,7 @@ def test_mimetic_has_output_value_products_of_the_stated_size(heads):
         assert noise == pytest.approx(0.4 / math.sqrt(96), rel=0.04)
 
 
-def test_a_mimetic_head_is_of_its_own_rank_and_attends_to_what_is_like_itself():
+def test_a_mimetic_head_has_full_rank_and_attends_to_similar_tokens():
     products = list(query_key_products(started("mimetic", heads=4)))
     assert len(products) == 8
     for product in products:
@@ -195,7 +195,7 @@ def test_mimetic_positions_fit_an_odd_width():
     )
 
 
-def test_mimetic_leaves_all_else_as_published():
+def test_mimetic_keeps_the_rest_as_published():
     published, mimetic = started("published", heads=3), started("mimetic", heads=3)
     assert list(published.state_dict()) == list(mimetic.state_dict())
     for name, parameter in published.named_parameters():

@@ -171,9 +171,7 @@ def is_of(parts, name):
 
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu", "gelu_pytorch_tanh"])
 @every_kind
-def test_a_folder_of_any_class_gives_the_outputs_that_transformers_gives(
-    kind, hidden_act, tmp_path
-):
+def test_a_folder_of_any_class_gives_the_outputs_of_transformers(kind, hidden_act, tmp_path):
     oracle = oracle_of(kind, hidden_act=hidden_act)
     oracle.save_pretrained(tmp_path)
     model, _ = load_model(BertForPreTraining, tmp_path)
@@ -199,7 +197,7 @@ def test_weights_of_another_precision_are_read_into_float32(kind, dtype, tmp_pat
 
 
 @every_kind
-def test_shards_give_what_one_file_gives(kind, tmp_path):
+def test_shards_equal_one_file(kind, tmp_path):
     oracle = oracle_of(kind)
     oracle.save_pretrained(tmp_path / "whole")
     oracle.save_pretrained(tmp_path / "sharded", max_shard_size="2KB")
@@ -228,7 +226,7 @@ def test_the_report_lists_every_parameter_and_tensor_once(kind, ours, tmp_path):
 
 @both_of_ours
 @every_kind
-def test_what_a_class_lacks_is_new_and_a_tasks_head_is_left_out(kind, ours, tmp_path):
+def test_missing_parts_are_new_and_a_task_head_is_ignored(kind, ours, tmp_path):
     oracle_of(kind).save_pretrained(tmp_path)
     model, report = load_model(ours, tmp_path)
     lacking = PARTS_OF_OURS[ours] - PARTS_OF_KIND[kind]
@@ -240,16 +238,16 @@ def test_what_a_class_lacks_is_new_and_a_tasks_head_is_left_out(kind, ours, tmp_
     task_head = {name for name in report.ignored if not is_of(no_place, name)}
     assert task_head == TASK_HEADS.get(kind, set())
 
-    told = str(report)
+    text = str(report)
     for name in task_head | set(report.new):
-        assert name in told
+        assert name in text
     for part in PREFIXES:
-        assert (f"no {part}" in told) == (part in lacking)
-    assert bool(told) == bool(task_head or lacking)
+        assert (f"no {part}" in text) == (part in lacking)
+    assert bool(text) == bool(task_head or lacking)
 
 
 @every_kind
-def test_a_part_that_is_required_and_lacking_is_named_with_the_folder(kind, tmp_path):
+def test_a_missing_required_part_is_named_with_the_folder(kind, tmp_path):
     oracle_of(kind).save_pretrained(tmp_path)
     _, report = load_model(BertForPreTraining, tmp_path)
     for part in PREFIXES:
@@ -262,7 +260,7 @@ def test_a_part_that_is_required_and_lacking_is_named_with_the_folder(kind, tmp_
 
 @both_of_ours
 @every_kind
-def test_a_folder_that_lacks_a_head_loads_only_where_new_ones_are_asked_for(kind, ours, tmp_path):
+def test_a_folder_without_a_head_loads_only_if_new_heads_are_asked_for(kind, ours, tmp_path):
     oracle = oracle_of(kind)
     oracle.save_pretrained(tmp_path)
     lacking = PARTS_OF_OURS[ours] - PARTS_OF_KIND[kind]
@@ -298,7 +296,7 @@ def test_new_heads_start_as_published(kind, tmp_path):
     assert abs(drawn.mean()) < 0.01
 
 
-def test_new_heads_are_a_function_of_the_generator_alone(tmp_path):
+def test_new_heads_depend_on_the_generator_alone(tmp_path):
     oracle_of(WITHOUT_POOLER).save_pretrained(tmp_path)
 
     def heads(*seed):
@@ -362,7 +360,7 @@ def test_layer_norms_may_be_named_gamma_and_beta(kind, tmp_path):
 
 @both_of_ours
 @pytest.mark.parametrize("kind", ["BertForPreTraining", "BertForMaskedLM", "BertModel"])
-def test_position_ids_among_the_weights_are_left_out(kind, ours, tmp_path):
+def test_position_ids_among_the_weights_are_ignored(kind, ours, tmp_path):
     oracle_of(kind).save_pretrained(tmp_path)
     modern, report = load_model(ours, tmp_path)
     prefix = "" if kind == "BertModel" else "bert."
@@ -374,7 +372,7 @@ def test_position_ids_among_the_weights_are_left_out(kind, ours, tmp_path):
     assert (old_report.loaded, old_report.new) == (report.loaded, report.new)
 
 
-def test_a_decoder_may_be_stored_beside_what_it_is_tied_to(tmp_path):
+def test_a_tied_decoder_may_be_stored_twice(tmp_path):
     oracle_of("BertForMaskedLM").save_pretrained(tmp_path)
     once, report = load_model(BertForPreTraining, tmp_path)
 
@@ -467,7 +465,7 @@ def test_a_pickle_is_refused_with_the_line_that_converts_it(kind, tmp_path):
 
 
 @every_kind
-def test_a_pickle_of_no_declared_class_is_converted_with_what_it_has(kind, tmp_path):
+def test_a_pickle_without_a_declared_class_is_converted(kind, tmp_path):
     oracle = pickled(kind, tmp_path)
     change_config(tmp_path, lambda config: config.pop("architectures"))
     exec(code_that_a_shell_would_run(refusal_of(tmp_path)), {})
@@ -476,19 +474,19 @@ def test_a_pickle_of_no_declared_class_is_converted_with_what_it_has(kind, tmp_p
     assert {p for p in PREFIXES if not report.lacks(p)} == PARTS_OF_KIND[kind]
 
 
-def test_an_empty_pickle_is_refused_like_any(tmp_path):
+def test_an_empty_pickle_is_refused(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     assert "contains only a pickle" in refusal_of(tmp_path)
 
 
-def test_the_line_that_converts_a_pickle_holds_for_any_path(tmp_path):
+def test_the_line_that_converts_a_pickle_works_for_any_path(tmp_path):
     folder = tmp_path / "it's $HOME"
     oracle = pickled("BertForMaskedLM", folder)
     exec(code_that_a_shell_would_run(refusal_of(folder)), {})
     assert_same_encoder(from_pretrained(BertForPreTraining, folder, new_heads=True), oracle)
 
 
-def test_the_line_that_converts_a_pickle_holds_no_code_of_the_config(tmp_path):
+def test_the_line_that_converts_a_pickle_runs_no_code_from_the_config(tmp_path):
     pickled("BertForMaskedLM", tmp_path)
     change_config(tmp_path, lambda c: c.update(architectures=["sys; raise SystemExit(3) #"]))
     assert "SystemExit" not in refusal_of(tmp_path)
@@ -511,7 +509,7 @@ def opened(kind, folder):
     return model.eval(), {what: set(names) for what, names in info.items()}
 
 
-def test_transformers_opens_the_folder_and_misses_nothing(folder):
+def test_transformers_opens_the_folder_without_missing_weights(folder):
     oracle, info = opened(transformers.AutoModelForPreTraining, folder)
     assert isinstance(oracle, transformers.BertForPreTraining)
     assert not any(info.values()), info
@@ -561,7 +559,7 @@ def test_transformers_opens_the_folder_as_any_class(kind, new, no_place_for, fol
 
 
 @pytest.mark.parametrize("pooler", ["cls", "mean"])
-def test_a_way_through_transformers_and_back_changes_no_bit(pooler, tmp_path):
+def test_a_round_trip_through_transformers_changes_no_bit(pooler, tmp_path):
     config = BertConfig(**{**CONFIG.to_dict(), "pooler": pooler, "pad_token_id": 3})
     model = randomized(BertForPreTraining(config))
     save_pretrained(model, tmp_path / "ours")
@@ -573,7 +571,7 @@ def test_a_way_through_transformers_and_back_changes_no_bit(pooler, tmp_path):
     assert torch.equal(run(back).prediction_logits, run(model).prediction_logits)
 
 
-def test_an_encoder_goes_through_transformers_and_back_as_well(tmp_path):
+def test_an_encoder_round_trips_through_transformers(tmp_path):
     model = randomized(BertModel(CONFIG))
     save_pretrained(model, tmp_path / "ours")
     oracle, info = opened(transformers.AutoModel, tmp_path / "ours")

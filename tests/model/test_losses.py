@@ -114,7 +114,7 @@ def test_a_micro_batch_with_few_targets_weighs_little():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_micro_batches_add_up_to_the_whole_step(model, size):
+def test_micro_batches_add_up_to_the_full_step(model, size):
     whole_loss, whole = gradients_of_step(model, 8)
     loss, gradients = gradients_of_step(model, size)
     assert loss == pytest.approx(whole_loss, abs=1e-5)
@@ -122,7 +122,7 @@ def test_micro_batches_add_up_to_the_whole_step(model, size):
         torch.testing.assert_close(gradient, whole[name], atol=1e-6, rtol=1e-5)
 
 
-def test_no_target_at_all_gives_an_mlm_loss_of_zero(model):
+def test_no_targets_give_an_mlm_loss_of_zero(model):
     sums = sums_of_rows(model, range(2, 3))
     assert sums.num_targets == 0
     assert sums.mlm.item() == 0.0
@@ -134,7 +134,7 @@ def test_no_target_at_all_gives_an_mlm_loss_of_zero(model):
     assert model.cls.seq_relationship.weight.grad.abs().max() > 0
 
 
-def test_no_target_and_no_pair_gives_a_loss_of_zero_to_train_on(model):
+def test_no_targets_and_no_pairs_give_a_loss_of_zero_that_can_be_trained_on(model):
     ids = torch.tensor([[2, 9, 3]])
     output = model(ids, torch.zeros_like(ids), torch.tensor([3]), NO_LABELS)
     sums = loss_sums(output, NO_LABELS, torch.tensor([-100]))
@@ -165,7 +165,7 @@ def test_an_untrained_model_has_an_mlm_loss_of_ln_of_the_vocabulary(model):
     assert sums.mlm.item() / 16 == pytest.approx(math.log(99), rel=0.05)
 
 
-def test_an_example_without_a_next_sentence_label_is_left_out():
+def test_an_example_without_a_next_sentence_label_is_ignored():
     nsp = [logits_of(0.5, 0.5), logits_of(0.001, 0.999), logits_of(0.25, 0.75)]
     output = output_of([logits_of(0.5, 0.5)], nsp)
     sums = loss_sums(output, torch.tensor([0]), torch.tensor([0, -100, 0]))

@@ -102,7 +102,7 @@ def remove(*beginnings):
     return change
 
 
-def test_a_model_comes_back_bit_for_bit(folder):
+def test_a_model_round_trips_bit_for_bit(folder):
     model, loaded = randomized(), from_pretrained(BertForPreTraining, folder)
     assert loaded.config == model.config
     assert not loaded.training
@@ -123,7 +123,7 @@ def test_saving_what_was_loaded_gives_the_same_bytes(folder, tmp_path):
         assert (again / name).read_bytes() == (folder / name).read_bytes()
 
 
-def test_the_mean_pooler_is_remembered(tmp_path):
+def test_the_mean_pooler_is_stored(tmp_path):
     config = BertConfig(**{**CONFIG.to_dict(), "pooler": "mean"})
     save_pretrained(randomized(config), tmp_path)
     assert from_pretrained(BertForPreTraining, tmp_path).config == config
@@ -177,7 +177,7 @@ def test_a_renamed_tensor_is_named_by_both_names(folder):
     assert f"unknown _orig_mod.{QUERY}" in message
 
 
-def test_more_than_ten_names_are_cut_off(folder):
+def test_only_ten_names_are_listed(folder):
     layer = sorted(name for name in names_in(folder) if name.startswith("bert.encoder.layer.1."))
     assert len(layer) == 16
     change_weights(folder, remove("bert.encoder.layer.1."))
@@ -265,7 +265,7 @@ def test_a_weight_of_8_bits_is_read_or_refused(dtype, folder):
         ("cls.predictions.decoder.bias", "cls.predictions.bias"),
     ],
 )
-def test_a_decoder_with_values_of_its_own_is_refused(folder, tied, other):
+def test_an_untied_decoder_is_refused(folder, tied, other):
     change_weights(folder, lambda tensors: tensors.update({tied: tensors[other] + 1e-3}))
     assert f"{tied} differs from {other}" in refusal(folder)
 
@@ -321,7 +321,7 @@ def test_a_value_that_no_bert_can_have_is_named(folder, key, value):
     assert key in message.replace("-", "_")
 
 
-def test_a_config_need_not_state_the_defaults(tmp_path):
+def test_a_config_may_omit_the_defaults(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_size": 24}')
     assert read_config(tmp_path) == BertConfig(hidden_size=24)
 
@@ -343,7 +343,7 @@ def test_a_model_is_found_in_its_folder_or_in_a_run(folder, tmp_path):
 
 
 @pytest.mark.parametrize("part", PREFIXES)
-def test_a_head_of_which_one_tensor_is_missing_is_no_new_head(part, folder):
+def test_a_head_with_one_missing_tensor_is_not_a_new_head(part, folder):
     lost = f"{PREFIXES[part]}{'dense.' if part == POOLER else ''}bias"
     change_weights(folder, lambda tensors: tensors.pop(lost))
     change_config(folder, architectures=None)
@@ -419,7 +419,7 @@ def test_every_tensor_and_every_parameter_is_accounted_for_once(kind, parts, ext
         assert name in str(report)
 
 
-def test_a_folder_of_ours_leaves_nothing_to_tell(folder):
+def test_a_folder_of_bertpt_needs_no_report(folder):
     _, report = load_model(BertForPreTraining, folder)
     assert len(report.loaded) == len(list(BertForPreTraining(CONFIG).parameters()))
     assert (report.tied, report.new, report.ignored) == ((), (), ())
@@ -427,7 +427,7 @@ def test_a_folder_of_ours_leaves_nothing_to_tell(folder):
     assert str(load_model(BertModel, folder)[1]) == ""
 
 
-def test_an_encoder_comes_back_bit_for_bit_and_out_of_a_whole_model(folder, tmp_path):
+def test_an_encoder_round_trips_bit_for_bit_alone_and_from_a_full_model(folder, tmp_path):
     model = randomized(kind=BertModel)
     save_pretrained(model, tmp_path / "encoder")
     for loaded, expected in [
@@ -439,7 +439,7 @@ def test_an_encoder_comes_back_bit_for_bit_and_out_of_a_whole_model(folder, tmp_
             assert torch.equal(parameter, expected.get_parameter(name)), name
 
 
-def test_a_refused_folder_leaves_the_model_as_it_was(folder):
+def test_a_refused_folder_does_not_change_the_model(folder):
     model = BertForPreTraining(CONFIG)
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     change_weights(folder, lambda tensors: tensors[QUERY].fill_(torch.nan))
@@ -451,7 +451,7 @@ def test_a_refused_folder_leaves_the_model_as_it_was(folder):
 
 @pytest.mark.parametrize("architectures", [5, True, "BertModel", {"a": 1}, [["BertModel"]], [5]])
 @pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
-def test_architectures_that_are_no_list_of_names_break_nothing(architectures, weights, folder):
+def test_architectures_that_are_not_a_list_of_names_are_ignored(architectures, weights, folder):
     change_config(folder, architectures=architectures)
     (folder / "model.safetensors").rename(folder / weights)
     with contextlib.suppress(InputError):
@@ -490,7 +490,7 @@ def test_positions_that_are_not_to_be_extended_are_refused_with_both_shapes(
 
 
 @pytest.mark.parametrize("shape", [(), (0, 12), (11,), (11, 7)], ids=str)
-def test_a_position_table_of_no_use_is_not_extended(shape, folder):
+def test_an_unusable_position_table_is_not_extended(shape, folder):
     change_weights(folder, lambda tensors: tensors.update({POSITIONS: torch.ones(shape)}))
     model = BertForPreTraining(dataclasses.replace(CONFIG, max_position_embeddings=20))
     with pytest.raises(InputError, match=re.escape(f"{POSITIONS} has shape {list(shape)}")):
@@ -514,7 +514,7 @@ def shard(folder, change=lambda _: None):
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def test_shards_are_put_together(folder):
+def test_shards_are_merged(folder):
     shard(folder)
     model, loaded = randomized(), from_pretrained(BertForPreTraining, folder)
     for name, parameter in loaded.named_parameters():
@@ -525,7 +525,7 @@ def test_shards_are_put_together(folder):
     "place",
     ["gone.safetensors", "../cls.safetensors", "/cls.safetensors", "", ".", "..", "\ud800", "a\0b"],
 )
-def test_a_shard_that_is_not_there_or_outside_is_named(place, folder):
+def test_a_missing_shard_or_one_outside_the_folder_is_named(place, folder):
     shard(folder, lambda index: index["weight_map"].update({QUERY: place}))
     (folder.parent / "cls.safetensors").write_bytes((folder / "cls.safetensors").read_bytes())
     message = refusal(folder)
@@ -533,7 +533,7 @@ def test_a_shard_that_is_not_there_or_outside_is_named(place, folder):
     assert place in message or not place.isprintable()
 
 
-def test_a_tensor_that_is_not_in_the_file_it_is_said_to_be_in_is_named(folder):
+def test_a_tensor_missing_from_its_file_is_named(folder):
     shard(folder, lambda index: index["weight_map"].update({QUERY: "cls.safetensors"}))
     message = refusal(folder)
     assert str(folder / "model.safetensors.index.json") in message
@@ -575,7 +575,7 @@ def test_a_damaged_shard_is_named(folder):
     assert str(path) in refusal(folder)
 
 
-def test_a_place_that_is_no_folder_cannot_be_saved_to(tmp_path):
+def test_a_path_that_is_not_a_folder_cannot_be_saved_to(tmp_path):
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(OutputError, match="cannot write"):

@@ -31,7 +31,7 @@ def ids(tokens, text):
 # --------------------------------------------------------------------------------- text to ids
 
 
-def test_ids_are_those_of_the_published_vocabulary(shared):
+def test_ids_match_the_published_vocabulary(shared):
     tokens = load_tokenizer(shared / "vocab/bert-base-uncased.txt")
     found = ids(tokens, "This is a text sentence.")
     assert [tokens.cls_id, *found, tokens.sep_id] == [101, 2023, 2003, 1037, 3793, 6251, 1012, 102]
@@ -50,7 +50,7 @@ def test_ids_are_those_of_the_published_vocabulary(shared):
     ],
 )
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_ids_are_those_of_transformers_in_every_script(shared, vocab, text, lowercase):
+def test_ids_equal_transformers_in_every_script(shared, vocab, text, lowercase):
     tokens = load_tokenizer(shared / "vocab" / vocab, TokenizerConfig(lowercase=lowercase))
     # Made from the vocabulary by transformers itself, not from our tokenizer.json.
     known = {token: i for i, token in enumerate(tokens.vocab)}
@@ -92,7 +92,7 @@ def test_symbols_are_kept_and_a_word_with_an_emoji_is_unknown(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["\u200d", "\u200b", "\u00ad", "\0", "\ufffd", ""])
-def test_what_cleaning_removes_gives_no_ids(tmp_path, text):
+def test_characters_removed_by_cleaning_give_no_ids(tmp_path, text):
     assert ids(toy(tmp_path, "a"), text) == []
 
 
@@ -115,7 +115,7 @@ def test_lowercasing_and_accents_are_two_settings(tmp_path):
 # -------------------------------------------------------------------------------------- loading
 
 
-def test_the_line_number_is_the_id_even_where_a_line_is_a_separator(tmp_path):
+def test_the_line_number_is_the_id_even_if_a_line_is_a_separator(tmp_path):
     odd = ["\u2028", "\x85", "\u3000"]
     path = write_vocab(tmp_path / "vocab.txt", [*SPECIAL, "a", *odd, "b", *"cdefgh."])
     tokens = load_tokenizer(path)
@@ -156,7 +156,7 @@ def test_blank_and_repeated_lines_are_refused_with_their_numbers(tmp_path):
         load_tokenizer(repeated)
 
 
-def test_a_vocabulary_folder_says_itself_whether_it_is_cased(tmp_path):
+def test_a_vocabulary_folder_states_whether_it_is_cased(tmp_path):
     write_vocab(tmp_path / "vocab.txt", [*SPECIAL, "A", "a"])
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert ids(load_tokenizer(tmp_path), "A") == [5]
@@ -164,7 +164,7 @@ def test_a_vocabulary_folder_says_itself_whether_it_is_cased(tmp_path):
     assert ids(load_tokenizer(tmp_path / "vocab.txt", TokenizerConfig(lowercase=True)), "A") == [6]
 
 
-def test_accents_stay_where_case_stays_unless_told_otherwise():
+def test_accents_follow_case_by_default():
     for lowercase in (True, False):
         config = TokenizerConfig(lowercase=lowercase)
         assert config.strips_accents == lowercase
@@ -173,13 +173,13 @@ def test_accents_stay_where_case_stays_unless_told_otherwise():
         )
 
 
-def test_a_tokenizer_json_cannot_be_told_how_to_clean(tmp_path):
+def test_a_tokenizer_json_refuses_other_cleaning(tmp_path):
     toy(tmp_path, "a").save(tmp_path / "saved")
     with pytest.raises(SettingError, match=r"`lowercase` .* has its own settings"):
         load_tokenizer(tmp_path / "saved", TokenizerConfig(lowercase=False))
 
 
-def test_transformers_reads_a_tokenizer_with_other_cleaning_as_we_do(tmp_path):
+def test_transformers_reads_a_tokenizer_with_other_cleaning_alike(tmp_path):
     """The BERT of the tokenizers library's own tutorial, which is not BertNormalizer's."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
@@ -206,7 +206,7 @@ def test_a_tokenizer_that_is_not_wordpiece_is_refused(tmp_path):
         load_tokenizer(tmp_path)
 
 
-def test_padding_and_truncation_stored_in_a_tokenizer_are_left_alone(tmp_path):
+def test_padding_and_truncation_stored_in_a_tokenizer_are_ignored(tmp_path):
     tokens = toy(tmp_path, "a")
     tokens.backend.enable_truncation(2)
     tokens.backend.enable_padding(length=4)
@@ -227,7 +227,7 @@ def test_the_fingerprint_survives_saving_by_transformers(tmp_path):
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_the_fingerprint_is_that_of_the_tokenizer_that_transformers_makes(tmp_path, lowercase):
+def test_the_fingerprint_matches_the_tokenizer_that_transformers_makes(tmp_path, lowercase):
     """It leaves strip_accents open, which means as lowercase."""
     path = write_vocab(tmp_path / "vocab.txt", [*SPECIAL, "a"])
     theirs = transformers.BertTokenizer(vocab=str(path), do_lower_case=lowercase)
@@ -244,7 +244,7 @@ def test_a_run_or_data_folder_has_its_tokenizer_inside(tmp_path, inside):
     assert load_tokenizer(tmp_path / "folder").fingerprint == tokens.fingerprint
 
 
-def test_the_fingerprint_tells_order_and_cleaning_apart():
+def test_the_fingerprint_depends_on_order_and_cleaning():
     def build(vocab, **settings):
         return from_vocab([*SPECIAL, *vocab], **settings).fingerprint
 

@@ -21,7 +21,7 @@ print(learn([sys.argv[1]], config).vocab)
 """
 
 
-def test_the_same_text_gives_the_same_vocabulary_whatever_the_hashes():
+def test_the_vocabulary_does_not_depend_on_the_hash_seed():
     found = {
         subprocess.run(
             [sys.executable, "-c", LEARN, LETTERS],
@@ -34,7 +34,7 @@ def test_the_same_text_gives_the_same_vocabulary_whatever_the_hashes():
     assert len(found) == 1
 
 
-def test_twenty_times_the_same_vocabulary():
+def test_twenty_trainings_give_the_same_vocabulary():
     """tokenizers' own trainer numbers characters in hash order and gives several."""
     config = TokenizerConfig(vocab_size=60, min_frequency=1)
     assert len({tuple(learn([LETTERS], config).vocab) for _ in range(20)}) == 1
@@ -75,7 +75,7 @@ def test_a_vocabulary_smaller_than_the_alphabet_is_refused_with_what_it_needs():
     assert len(learn(["ab cd ef"], TokenizerConfig(vocab_size=14)).vocab) == 14
 
 
-def test_a_smaller_alphabet_keeps_the_commonest_characters():
+def test_a_smaller_alphabet_keeps_the_most_frequent_characters():
     config = TokenizerConfig(vocab_size=13, limit_alphabet=2, min_frequency=1)
     tokens = learn(["a a a b b c", "ab ac"], config)
     assert tokens.vocab == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b", "ab"]
@@ -103,7 +103,7 @@ def test_no_text_is_an_error():
         learn(["", "\u200b"], TokenizerConfig())
 
 
-def test_nul_and_empty_entries_never_get_in():
+def test_nul_and_empty_entries_never_occur():
     tokens = learn(["a\0b c", "\0", "d \ufffd"], TokenizerConfig(vocab_size=50)).vocab
     assert not any("\0" in token or token in ("", "##") for token in tokens)
 
@@ -122,7 +122,7 @@ def test_transformers_loads_the_folder_and_gives_the_same_ids(tmp_path):
     assert (theirs.sep_token_id, theirs.mask_token_id) == (3, 4)
 
 
-def test_a_folder_that_is_no_tokenizer_is_never_replaced(tmp_path):
+def test_a_folder_that_is_not_a_tokenizer_is_never_replaced(tmp_path):
     (tmp_path / "text.txt").write_text("a b a b\n")
     out = tmp_path / "out"
     config = TokenizerConfig(vocab_size=20)

@@ -1,4 +1,4 @@
-"""One job at a time beside the caller; errors come back to whoever asks next."""
+"""One background job at a time; its errors are raised at the next call."""
 
 import signal
 import threading
@@ -14,7 +14,7 @@ def failing():
     raise OSError("full")
 
 
-def test_the_caller_goes_on_while_a_job_runs():
+def test_the_caller_continues_while_a_job_runs():
     background, go, done = Background(), threading.Event(), []
 
     def job():

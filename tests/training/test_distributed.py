@@ -143,11 +143,11 @@ def be_a_rank(folder):
         prepare(self, *arguments, **named)
 
     trainer.Trainer.__init__ = noting
-    told = {}
+    report = {}
     with join(PretrainConfig(**CONFIG)) as plain:
-        told["sum"] = plain.sum([1, 0.5 + plain.rank, 1 << 40])
-        told["any"] = [plain.any(plain.rank == 1), plain.any(False)]
-        told["broadcast"] = plain.broadcast(7.25 + plain.rank)
+        report["sum"] = plain.sum([1, 0.5 + plain.rank, 1 << 40])
+        report["any"] = [plain.any(plain.rank == 1), plain.any(False)]
+        report["broadcast"] = plain.broadcast(7.25 + plain.rank)
         for case in CASES:
             ranks = ranks_for(plain, case)
             if case in GRADIENTS:
@@ -163,7 +163,7 @@ def be_a_rank(folder):
                 progress=progress,
                 ranks=ranks,
             )
-            told[case] = {
+            report[case] = {
                 "last": last,
                 "heard": heard,
                 "weights": checksum(trainers[-1].model),
@@ -176,18 +176,18 @@ def be_a_rank(folder):
             cut_back(folder, "two/plain", "prolonged")
         plain.barrier()
         go_on(folder, "resumed", ranks=ranks_for(plain, "plain"))
-        told["prolonged"] = prolonged_where_the_second_is_slow(folder, plain)
-        told["apart"] = where_the_second_sees_an_older_checkpoint(folder, plain)
+        report["prolonged"] = prolonged_where_the_second_is_slow(folder, plain)
+        report["apart"] = where_the_second_sees_an_older_checkpoint(folder, plain)
         _, after = after_a_step_of_muon(folder, ranks_for(plain, "sharded"))
         if plain.is_first:
             safetensors.torch.save_file(after, folder / "muon.safetensors")
         with pytest.MonkeyPatch.context() as patch:
             as_on_a_gpu(patch)
-            told["kept"] = kept_for_the_backward_pass(folder, ranks_for(plain, "sharded"))
-        told["spoilt"] = spoilt_in_the_second_rank(folder, ranks_for(plain, "sharded"))
-        told["diverged"] = saved_when_the_loss_is_not_finite(folder, ranks_for(plain, "plain"))
-        told["by the clock"] = by_the_clock(folder, ranks_for(plain, "plain"))
-    (folder / f"rank {plain.rank}.json").write_text(json.dumps(told))
+            report["kept"] = kept_for_the_backward_pass(folder, ranks_for(plain, "sharded"))
+        report["spoilt"] = spoilt_in_the_second_rank(folder, ranks_for(plain, "sharded"))
+        report["diverged"] = saved_when_the_loss_is_not_finite(folder, ranks_for(plain, "plain"))
+        report["by the clock"] = by_the_clock(folder, ranks_for(plain, "plain"))
+    (folder / f"rank {plain.rank}.json").write_text(json.dumps(report))
 
 
 def ranks_for(ranks, case):
@@ -212,22 +212,22 @@ def go_on(folder, out, *, ranks=ALONE, **changes):
 
 
 def prolonged_where_the_second_is_slow(folder, ranks):
-    """How often a new length is told of, as all must when they agree on a clock for it."""
-    load, told = Checkpoint.load, []
+    """How often a new length is reported, as all ranks must report it to agree on a clock."""
+    load, calls = Checkpoint.load, []
 
     def slow_load(checkpoint, *arguments):
         time.sleep(0.3 * ranks.rank)
         return load(checkpoint, *arguments)
 
     def noting(*arguments, **_):
-        told.append(arguments)
+        calls.append(arguments)
         return "another length"
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Checkpoint, "load", slow_load)
         patch.setattr(trainer, "describe_new_length", noting)
         go_on(folder, "prolonged", ranks=ranks, steps=4)
-    return len(told)
+    return len(calls)
 
 
 def where_the_second_sees_an_older_checkpoint(folder, ranks):
@@ -414,8 +414,8 @@ def folder(build_tiny, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def told(folder):
-    """What each rank told."""
+def reports(folder):
+    """The report of each rank."""
     return [json.loads((folder / f"rank {number}.json").read_text()) for number in range(2)]
 
 
@@ -434,12 +434,12 @@ def assert_same_course(ours, theirs):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_two_ranks_have_the_losses_and_evaluations_of_one(folder, case):
+def test_two_ranks_give_the_losses_and_evaluations_of_one(folder, case):
     assert_same_course(metrics(folder / "two" / case), metrics(folder / "one" / case))
 
 
 @pytest.mark.parametrize("case", GRADIENTS)
-def test_two_ranks_have_the_gradients_of_one(folder, case):
+def test_two_ranks_give_the_gradients_of_one(folder, case):
     found = safetensors.torch.load_file(folder / f"{case} gradients.safetensors")
     expected, result = gradients(folder, case, ALONE)
     assert math.isfinite(result.loss)
@@ -449,8 +449,8 @@ def test_two_ranks_have_the_gradients_of_one(folder, case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_both_ranks_end_with_the_same_weights_bit_for_bit(told, case):
-    assert told[0][case]["weights"] == told[1][case]["weights"]
+def test_both_ranks_end_with_the_same_weights_bit_for_bit(reports, case):
+    assert reports[0][case]["weights"] == reports[1][case]["weights"]
 
 
 def files_in(folder):
@@ -474,27 +474,27 @@ def test_two_ranks_write_the_files_of_one(folder, case):
                 assert torch.allclose(found[name], tensor, atol=1e-4), name
 
 
-def test_the_ranks_share_each_step_and_miss_nothing(folder, told):
+def test_the_ranks_share_each_step_and_skip_no_example(folder, reports):
     config = config_of("plain")
     data = Dataset(folder / "data")
     alone = TrainingExamples(
         data.examples("train"), batch_size=8, seed=config.seed, masking=data.masking
     )
     for step in range(8):
-        shares = [told[rank]["plain"]["seen"][step] for rank in range(2)]
+        shares = [reports[rank]["plain"]["seen"][step] for rank in range(2)]
         assert shares[0] + shares[1] == hash_of(alone[step])
         assert 0 <= len(shares[0]) - len(shares[1]) <= 1
 
 
-def test_only_the_first_rank_tells(told):
-    assert [len(rank["plain"]["heard"]) > 2 for rank in told] == [True, False]
-    assert "on cpu (2 processes), float32" in told[0]["plain"]["heard"][0]
-    assert "on cpu (2 processes, sharded), float32" in told[0]["sharded"]["heard"][0]
-    assert told[1]["plain"]["heard"] == []
+def test_only_the_first_rank_prints(reports):
+    assert [len(rank["plain"]["heard"]) > 2 for rank in reports] == [True, False]
+    assert "on cpu (2 processes), float32" in reports[0]["plain"]["heard"][0]
+    assert "on cpu (2 processes, sharded), float32" in reports[0]["sharded"]["heard"][0]
+    assert reports[1]["plain"]["heard"] == []
 
 
-def test_ranks_agree(told):
-    for rank in told:
+def test_ranks_agree(reports):
+    for rank in reports:
         assert rank["sum"] == [2, 2.0, 2 << 40]
         assert [type(number) for number in rank["sum"]] == [int, float, int]
         assert rank["any"] == [True, False]
@@ -502,13 +502,13 @@ def test_ranks_agree(told):
 
 
 @pytest.mark.parametrize("out", ["resumed by two", "resumed by two, sharded"])
-def test_a_run_of_one_process_goes_on_in_two(folder, out):
+def test_a_run_of_one_process_resumes_in_two(folder, out):
     assert_same_course(metrics(folder / out), metrics(folder / "one/plain"))
     assert files_in(folder / out) == files_in(folder / "one/plain")
 
 
 @pytest.mark.parametrize("case", ["plain", "sharded"])
-def test_a_run_of_two_goes_on_in_one_process(folder, tmp_path, case):
+def test_a_run_of_two_processes_resumes_in_one(folder, tmp_path, case):
     cut_back(folder, f"two/{case}", tmp_path / "run")
     go_on(folder, tmp_path / "run")
     assert_same_course(metrics(tmp_path / "run"), metrics(folder / "one/plain"))
@@ -521,26 +521,28 @@ def test_a_run_of_two_that_was_stopped_ends_with_the_same_bits(folder):
         ).read_bytes()
 
 
-def test_every_rank_sees_a_new_length_however_late_it_looks(told):
-    assert [rank["prolonged"] for rank in told] == [1, 1]
+def test_every_rank_sees_a_new_length_however_late_it_looks(reports):
+    assert [rank["prolonged"] for rank in reports] == [1, 1]
 
 
-def test_ranks_that_see_other_checkpoints_do_not_go_on(told):
-    for rank in told:
+def test_ranks_that_see_different_checkpoints_stop(reports):
+    for rank in reports:
         assert rank["apart"].startswith("not every process found the checkpoint of step 4 intact")
 
 
-def test_a_weight_that_is_not_finite_in_one_rank_stops_all_before_they_save(folder, told):
-    assert all(re.match("step 2: .* finite.* nothing was saved", rank["spoilt"]) for rank in told)
+def test_a_weight_that_is_not_finite_in_one_rank_stops_all_before_they_save(folder, reports):
+    assert all(
+        re.match("step 2: .* finite.* nothing was saved", rank["spoilt"]) for rank in reports
+    )
     assert not (folder / "two/spoilt/checkpoints").exists()
 
 
-def test_no_rank_ends_with_an_error_of_all_while_the_first_still_saves(told):
-    assert [rank["diverged"] for rank in told] == [["step-1"], ["step-1"]]
+def test_no_rank_ends_with_an_error_of_all_while_the_first_still_saves(reports):
+    assert [rank["diverged"] for rank in reports] == [["step-1"], ["step-1"]]
 
 
-def test_a_sharded_forward_pass_keeps_no_whole_matrix_of_a_layer(told):
-    for rank in told:
+def test_a_sharded_forward_pass_keeps_no_full_matrix_of_a_layer(reports):
+    for rank in reports:
         single, half = (rank["kept"][precision] for precision in ("float32", "bfloat16"))
         assert single["matrices"] == half["matrices"] == 0
         assert half["loss"] != single["loss"]
@@ -548,8 +550,8 @@ def test_a_sharded_forward_pass_keeps_no_whole_matrix_of_a_layer(told):
         assert half["kinds"] == ["torch.float32"]
 
 
-@pytest.mark.usefixtures("told")
-def test_muon_in_bfloat16_makes_the_same_of_sharded_matrices(folder):
+@pytest.mark.usefixtures("reports")
+def test_muon_in_bfloat16_gives_the_same_for_sharded_matrices(folder):
     found = safetensors.torch.load_file(folder / "muon.safetensors")
     before, after = after_a_step_of_muon(folder, ALONE)
     for name, start_value in before.items():
@@ -558,9 +560,9 @@ def test_muon_in_bfloat16_makes_the_same_of_sharded_matrices(folder):
             assert (found[name] - after[name]).norm() < 0.05 * expected.norm(), name
 
 
-def test_ranks_go_by_the_clock_of_the_first(folder, told):
+def test_all_ranks_use_the_clock_of_the_first(folder, reports):
     """Left to itself, the second would stop after three steps, and the first wait for it."""
-    assert [rank["by the clock"]["step"] for rank in told] == [6, 6]
+    assert [rank["by the clock"]["step"] for rank in reports] == [6, 6]
     rates = [e["learning_rate"] for e in metrics(folder / "two/clock") if e["split"] == "train"]
     peak = config_of("plain").resolve().learning_rate
     assert rates == pytest.approx([peak * (1 - seconds / 60) for seconds in range(0, 60, 10)])
@@ -571,7 +573,7 @@ def test_ranks_go_by_the_clock_of_the_first(folder, told):
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 7])
 @pytest.mark.parametrize(("batch_size", "at_most"), [(4, 0), (1, 5), (100, 0)])
-def test_what_is_evaluated_is_dealt_out_whole_and_in_as_many_batches(
+def test_evaluation_examples_are_all_shared_out_in_equal_numbers_of_batches(
     folder, num_ranks, batch_size, at_most
 ):
     data = Dataset(folder / "data")
@@ -619,7 +621,7 @@ TORCHRUN = {
 }
 
 
-def test_what_nccl_says_is_told_when_the_ranks_do_not_meet(monkeypatch):
+def test_the_error_of_nccl_is_shown_if_the_ranks_do_not_meet(monkeypatch):
     """Its message where two ranks were given one GPU."""
     error = dist.DistBackendError(
         "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, invalid usage (run "
@@ -692,12 +694,12 @@ def test_an_error_of_one_rank_is_one_line_and_ends_the_other(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_error_of_all_ranks_is_told_once(folder, tmp_path):
+def test_an_error_of_all_ranks_is_printed_once(folder, tmp_path):
     ends = ends_of(start_two(command(folder, tmp_path / "run", "--learning-rate", 1e30)))
     assert [end.status for end in ends] == [1, 1]
-    told = [line for end in ends for line in end.err.splitlines() if line.startswith("error")]
-    assert len(told) == 1
-    assert told[0].endswith("a lower --learning-rate")  # by the first rank, then
+    errors = [line for end in ends for line in end.err.splitlines() if line.startswith("error")]
+    assert len(errors) == 1
+    assert errors[0].endswith("a lower --learning-rate")  # by the first rank, then
 
 
 @pytest.mark.slow
@@ -724,7 +726,7 @@ def test_a_signal_to_one_rank_saves_and_ends_all_after_the_save(folder, tmp_path
 
 
 @pytest.mark.slow
-def test_who_waits_in_vain_says_so_in_one_line(folder, tmp_path):
+def test_a_rank_that_waits_in_vain_says_so_in_one_line(folder, tmp_path):
     variables = {**TORCHRUN, "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     more = ("--distributed-timeout-minutes", 0.02)
     process = start(
@@ -738,7 +740,7 @@ def test_who_waits_in_vain_says_so_in_one_line(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_who_waits_for_a_rank_that_hangs_gives_up_in_one_line(folder, tmp_path):
+def test_waiting_for_a_rank_that_hangs_ends_in_one_line(folder, tmp_path):
     code = (
         "import time; from bertpt.training import trainer; "
         "trainer.Trainer.take_step = lambda *_: time.sleep(300); "
@@ -754,8 +756,8 @@ def test_who_waits_for_a_rank_that_hangs_gives_up_in_one_line(folder, tmp_path):
         hanging.kill()
         hanging.communicate()
     assert end.status == 1
-    [told] = [line for line in end.err.splitlines() if "error" in line.lower()]
-    assert told.startswith(LOST)
+    [error] = [line for line in end.err.splitlines() if "error" in line.lower()]
+    assert error.startswith(LOST)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""--init-from: a run starts from exactly the weights of another model, and goes on from there."""
+"""--init-from: a run starts from exactly the weights of another model."""
 
 import dataclasses
 import itertools
@@ -274,29 +274,29 @@ def test_the_loss_at_the_start_is_that_of_the_model_in_transformers(save, step_o
         assert first["nsp_loss"] == pytest.approx(nsp, rel=1e-5)
 
 
-def test_the_first_line_tells_the_loss_at_the_start_and_the_model(save, step_on_all, data):
+def test_the_first_line_states_the_loss_at_the_start_and_the_model(save, step_on_all, data):
     folder, oracle = save("BertForPreTraining")
     progress, heard = Progress(), []
     progress.log = heard.append
     step_on_all(folder, progress=progress)
-    told = re.search(rf"loss at the start (\d+\.\d\d), from {folder}$", heard[0])
-    assert float(told[1]) == pytest.approx(sum(losses_of(oracle, data)), abs=0.006)
-    # what stands there for a blank start would be wrong here
+    match = re.search(rf"loss at the start (\d+\.\d\d), from {folder}$", heard[0])
+    assert float(match[1]) == pytest.approx(sum(losses_of(oracle, data)), abs=0.006)
+    # the words for an untrained start would be wrong here
     assert not any("warning" in line or "untrained" in line for line in heard)
 
 
-def test_a_run_from_a_run_is_one_from_its_newest_model(first_run, run):
+def test_starting_from_a_run_uses_its_newest_model(first_run, run):
     from_run, from_model = run(first_run), run(first_run / "model")
     assert_equal_weights(from_run / "model", from_model / "model")
     assert [e["loss"] for e in metrics(from_run)] == [e["loss"] for e in metrics(from_model)]
 
 
-def test_a_run_from_a_checkpoint_is_another(first_run, run):
+def test_starting_from_a_checkpoint_uses_the_checkpoint(first_run, run):
     one, other = run(first_run), run(first_run / "checkpoints/step-2")
     assert metrics(one)[0]["loss"] != metrics(other)[0]["loss"]
 
 
-def test_a_folder_with_a_vocab_txt_and_no_other_tokenizer_file_will_do(save, run, data):
+def test_a_folder_with_vocab_txt_as_its_only_tokenizer_file_works(save, run, data):
     folder, _ = save("BertForPreTraining")
     whole = run(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -320,7 +320,7 @@ def test_a_folder_with_a_vocab_txt_and_no_other_tokenizer_file_will_do(save, run
     ],
     ids=lambda changes: "-".join(map(str, changes.values())),
 )
-def test_the_shape_is_the_models(save, step_on_all, data, changes):
+def test_the_shape_comes_from_the_model(save, step_on_all, data, changes):
     folder, oracle = save("BertForPreTraining", **changes)
     out = step_on_all(folder)
     mlm, nsp = losses_of(oracle, data)
@@ -331,7 +331,7 @@ def test_the_shape_is_the_models(save, step_on_all, data, changes):
     assert {name: config[name] for name in expected} == expected
 
 
-def test_embeddings_beyond_the_tokenizers_entries_are_kept(save, run, data):
+def test_embeddings_beyond_the_vocabulary_are_kept(save, run, data):
     rows = 67
     assert rows > len(Dataset(data).tokenizer.vocab)
     folder, _ = save("BertForPreTraining", vocab_size=rows)
@@ -344,7 +344,7 @@ def test_embeddings_beyond_the_tokenizers_entries_are_kept(save, run, data):
 @pytest.mark.parametrize(
     ("settings", "dropout"), [({}, 0.0), ({"dropout": 0.25}, 0.25), ({"recipe": "published"}, 0.1)]
 )
-def test_dropout_is_that_of_the_run(save, step_on_all, data, settings, dropout):
+def test_dropout_comes_from_the_settings_of_the_run(save, step_on_all, data, settings, dropout):
     theirs = {"hidden_dropout_prob": 0.4, "attention_probs_dropout_prob": 0.3}
     folder, oracle = save("BertForPreTraining", **theirs)
     out = step_on_all(folder, **settings)
@@ -398,8 +398,8 @@ def test_every_weight_that_is_new_or_left_out_is_named(save, run, kind):
     progress, heard = Progress(), []
     progress.log = heard.append
     run(folder, progress=progress)
-    told = " ".join(line for line in heard if line.startswith(f"{folder}: "))
-    words = set(re.split(r"[,;() ]+", told))
+    report = " ".join(line for line in heard if line.startswith(f"{folder}: "))
+    words = set(re.split(r"[,;() ]+", report))
     left_out = {name for name in weights(folder) if name.startswith("classifier.")}
     assert {word for word in words if re.match(r"(bert|cls|classifier)\.", word)} == (
         LACKS[kind] | left_out
@@ -411,10 +411,10 @@ def test_a_model_of_the_encoder_alone_is_trained_with_both_heads(save, run):
     out = run(folder, steps=30, learning_rate=0.01)
     losses = [entry["mlm_loss"] for entry in metrics(out)]
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
-    oracle, told = transformers.BertForPreTraining.from_pretrained(
+    oracle, loading = transformers.BertForPreTraining.from_pretrained(
         out / "model", output_loading_info=True
     )
-    assert not told["missing_keys"]
+    assert not loading["missing_keys"]
     assert oracle.config.architectures == ["BertForPreTraining"]
 
 
@@ -455,7 +455,7 @@ def test_positions_that_were_repeated_learn_on_their_own(save, run):
     assert not torch.equal(rows[:5], rows[11:])
 
 
-def test_extending_what_is_long_enough_changes_nothing(save, run):
+def test_extending_positions_that_are_long_enough_changes_nothing(save, run):
     folder, _ = save("BertForPreTraining")
     plain, extended = run(folder), run(folder, extend_positions=True)
     assert_equal_weights(plain / "model", extended / "model")
@@ -532,7 +532,7 @@ def test_the_decoder_stays_tied_and_has_one_bias(save, run, data):
     ],
     ids=lambda cleaning: "-".join(cleaning) or "default",
 )
-def test_a_run_comes_back_from_transformers_bit_for_bit(build_tiny, tmp_path, cleaning):
+def test_a_run_round_trips_through_transformers_bit_for_bit(build_tiny, tmp_path, cleaning):
     data = build_tiny(tmp_path / "data", words=WORDS, cleaning=cleaning)
     config = dataclasses.replace(CONFIG, **SHAPE)
     pretrain(data, tmp_path / "run", config=config)
@@ -552,9 +552,7 @@ def test_a_run_comes_back_from_transformers_bit_for_bit(build_tiny, tmp_path, cl
         assert torch.equal(after[name], tensor), name
 
 
-def test_a_vocabulary_that_was_enlarged_in_transformers_can_be_gone_on_with(
-    save, step_on_all, tmp_path
-):
+def test_a_vocabulary_enlarged_in_transformers_can_be_trained(save, step_on_all, tmp_path):
     folder, oracle = save("BertForPreTraining")
     tokens = AutoTokenizer.from_pretrained(folder)
     assert tokens.add_tokens(["brontosaurus", "hillock"]) == 2
@@ -577,13 +575,13 @@ def test_a_vocabulary_that_was_enlarged_in_transformers_can_be_gone_on_with(
 
 
 @pytest.mark.parametrize("pooler", ["cls", "mean"])
-def test_the_pooler_is_the_models(data, run, tmp_path, pooler):
+def test_the_pooler_comes_from_the_model(data, run, tmp_path, pooler):
     config = dataclasses.replace(CONFIG, **SHAPE, pooler=pooler)
     pretrain(data, tmp_path / "first", config=config)
     assert read_json(run(tmp_path / "first") / "model/config.json")["pooler"] == pooler
 
 
-def test_a_run_may_take_the_place_of_the_one_it_goes_on_from(first_run, run, data, tmp_path):
+def test_a_run_may_replace_the_run_it_starts_from(first_run, run, data, tmp_path):
     out = shutil.copytree(first_run, tmp_path / "run")
     expected = run(first_run)
     config = dataclasses.replace(CONFIG, init_from=str(out))

@@ -31,7 +31,7 @@ def test_torchrun_says_which_rank_a_process_is():
     assert read_launch(TORCHRUN) == Launch(3, 4, 1, "node1", 29400)
 
 
-def test_torchrun_goes_before_slurm():
+def test_torchrun_takes_precedence_over_slurm():
     assert read_launch({**SRUN, **TORCHRUN}) == read_launch(TORCHRUN)
 
 
@@ -42,7 +42,7 @@ def test_srun_says_which_rank_a_process_is():
     assert 10_000 <= place.port < 30_000
 
 
-def test_srun_may_be_told_where_to_meet():
+def test_srun_uses_a_given_address():
     place = read_launch({**SRUN, "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "4000"})
     assert (place.address, place.port) == ("10.0.0.7", 4000)
 
@@ -74,13 +74,13 @@ def test_a_process_may_be_alone(variables):
         *((SRUN, name, "SLURM_STEP_NUM_TASKS") for name in ("SLURM_PROCID", "SLURM_LOCALID")),
     ],
 )
-def test_a_missing_variable_is_named_and_the_one_that_asks_for_it(variables, name, sign):
+def test_a_missing_variable_is_named_with_the_one_that_requires_it(variables, name, sign):
     variables = {key: value for key, value in variables.items() if key != name}
     with pytest.raises(InputError, match=f"^{name} is not set, though {sign} is.*unset {sign}$"):
         read_launch(variables)
 
 
-def test_a_variable_that_is_no_number_is_named():
+def test_a_variable_that_is_not_a_number_is_named():
     with pytest.raises(InputError, match=r"^WORLD_SIZE is 'many', which is not a number"):
         read_launch({**TORCHRUN, "WORLD_SIZE": "many"})
 

@@ -113,7 +113,7 @@ def test_held_out_examples_of_every_folder_are_evaluated(out, parts):
     assert last_metrics(out, "valid")["num_examples"] == ids_of(parts, "valid").total()
 
 
-def test_figures_of_several_folders_are_the_means_over_all_their_targets(out, parts):
+def test_figures_of_several_folders_are_means_over_all_targets(out, parts):
     """Counted from those of each folder alone."""
     alone = [eval_mlm(out, part, config=EvalConfig()) for part in parts]
     joined = eval_mlm(out, parts, config=EvalConfig())
@@ -138,11 +138,11 @@ def test_the_unigram_baseline_counts_the_tokens_of_all(out, parts):
             for token in row.input_ids[row.masked_positions]:
                 loss -= math.log(counts[token] / counts.sum())
                 number += 1
-    told = eval_mlm(out, parts, config=EvalConfig())["baselines"]["unigram"]["mlm_loss"]
-    assert told == pytest.approx(loss / number)
+    loss_reported = eval_mlm(out, parts, config=EvalConfig())["baselines"]["unigram"]["mlm_loss"]
+    assert loss_reported == pytest.approx(loss / number)
 
 
-def test_a_run_on_one_folder_in_a_list_is_a_run_on_that_folder(parts, tmp_path):
+def test_a_list_of_one_folder_equals_that_folder(parts, tmp_path):
     for name, given in (("path", parts[0]), ("list", parts[:1])):
         pretrain(given, tmp_path / name, config=CONFIG)
     one, other = (weights(tmp_path / name) for name in ("path", "list"))
@@ -151,7 +151,7 @@ def test_a_run_on_one_folder_in_a_list_is_a_run_on_that_folder(parts, tmp_path):
     assert records[0] == records[1]
 
 
-def test_a_run_on_several_folders_goes_on_with_the_same_bits(out, parts, tmp_path):
+def test_a_run_on_several_folders_resumes_with_the_same_bits(out, parts, tmp_path):
     shorter = tmp_path / "run"
     pretrain(parts, shorter, config=dataclasses.replace(CONFIG, steps=4, keep_last=0))
     (shorter / "checkpoints" / "step-4").rename(tmp_path / "lost")

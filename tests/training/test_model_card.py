@@ -1,4 +1,4 @@
-"""The model card beside every model: each of its figures against the run's own records."""
+"""The model card of every model: each figure against the run's own records."""
 
 import dataclasses
 import itertools
@@ -79,7 +79,7 @@ def card_of(folder):
 
 
 def table_of(card):
-    """The rows of a card's tables by their first cells, what stands in brackets left out."""
+    """The rows of a card's tables by their first cells, without what is in brackets."""
     lines = [line.strip("| ").split(" | ") for line in card.splitlines() if line.startswith("| ")]
     return {re.sub(r" \(.*\)", "", cells[0]): cells[1:] for cells in lines}
 
@@ -111,7 +111,7 @@ def test_every_model_has_a_card(out):
     assert places == {*EVALUATED, "best"}
 
 
-def test_the_card_of_best_has_the_figures_of_the_lowest_loss_and_says_so(out):
+def test_the_card_of_best_has_the_figures_of_the_lowest_loss(out):
     lowest = min(evaluations(out).values(), key=lambda entry: entry["loss"])
     card = card_of(out / "best")
     assert evaluated_at(card) == lowest["step"]
@@ -152,7 +152,7 @@ def test_figures_are_those_of_the_newest_evaluation_at_that_step(out, place):
     assert counts in card
 
 
-def test_the_evaluations_can_be_told_apart_by_their_figures(out):
+def test_the_evaluations_differ_in_their_figures(out):
     figures = [rounded("mlm_loss", entry["mlm_loss"]) for entry in evaluations(out).values()]
     assert len(set(figures)) == len(figures)
 
@@ -178,7 +178,7 @@ def test_the_settings_are_those_of_config_json(out, place):
 
 
 @every_card
-def test_how_it_was_trained_is_told(out, place):
+def test_the_card_states_how_the_model_was_trained(out, place):
     table = table_of(card_of(out / place))
     step = int(place.partition("step-")[2] or 7)
     assert table["start"] == ["mimetic weights"]
@@ -192,18 +192,18 @@ def test_how_it_was_trained_is_told(out, place):
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "cell"),
     [({}, "linear"), ({"schedule": "google"}, "google"), ({"schedule": "wsd"}, "wsd, decay 0.2")],
 )
-def test_the_schedule_is_told(run, settings, told):
+def test_the_card_states_the_schedule(run, settings, cell):
     out = run(steps=1, eval_every=0, save_every=0, **settings)
-    assert table_of(card_of(out / "model"))["schedule"] == [told]
+    assert table_of(card_of(out / "model"))["schedule"] == [cell]
 
 
 def test_adamw_alone_has_one_learning_rate(run):
-    [told] = table_of(card_of(run(optimizer="adamw", learning_rate=3e-4) / "model"))["optimizer"]
-    assert "Muon" not in told
-    assert "0.0003" in told
+    [cell] = table_of(card_of(run(optimizer="adamw", learning_rate=3e-4) / "model"))["optimizer"]
+    assert "Muon" not in cell
+    assert "0.0003" in cell
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4])
@@ -211,8 +211,8 @@ def test_the_last_step_of_an_epoch_counts_what_it_has(run, data, steps):
     total = read_json(data / "manifest.json")["examples"]["train"]
     out = run(steps=steps, batch_size=total - 5, eval_every=0, save_every=0)
     seen = steps // 2 * total + steps % 2 * (total - 5)  # an epoch is a step of all but 5, and 5
-    [told] = table_of(card_of(out / "model"))["examples"]
-    assert told == f"{seen:,} ({seen / total:.2f} epochs)"
+    [cell] = table_of(card_of(out / "model"))["examples"]
+    assert cell == f"{seen:,} ({seen / total:.2f} epochs)"
 
 
 def test_its_example_runs(out):
@@ -258,7 +258,7 @@ def test_a_run_from_another_model_names_it(out, run):
     assert "from scratch" in card_of(out / "model")
 
 
-def test_a_mean_pooler_is_warned_of(out, run):
+def test_the_card_warns_of_a_mean_pooler(out, run):
     warning = re.compile(r"mean of all tokens.*transformers does not support", re.DOTALL)
     assert warning.search(card_of(run(pooler="mean") / "model"))
     assert not warning.search(card_of(out / "model"))
@@ -306,7 +306,7 @@ def test_a_resumed_run_has_the_cards_of_one_that_was_not_stopped(stopped, data, 
         assert card_of(stopped / place) == card_of(out / place), place
 
 
-def test_a_run_that_was_prolonged_tells_of_all_its_steps(run, data):
+def test_the_card_of_a_prolonged_run_covers_all_its_steps(run, data):
     path = run(steps=3)
     pretrain(data, path, config=resumed_config(path, {"steps": 8}), resume=True)
     card = card_of(path / "model")

@@ -80,12 +80,12 @@ def theirs(run, tmp_path_factory):
 @every_class
 def test_a_class_misses_no_more_than_its_own_head(run, theirs, place, name):
     kind = getattr(transformers, name)
-    _, told = kind.from_pretrained(run / place, output_loading_info=True)
-    _, told_of_theirs = kind.from_pretrained(theirs, output_loading_info=True)
-    assert set(told["missing_keys"]) == CLASSES[name]
-    assert set(told["unexpected_keys"]) == set(told_of_theirs["unexpected_keys"])
-    for kind_of_fault in told.keys() - {"missing_keys", "unexpected_keys"}:
-        assert not told[kind_of_fault], kind_of_fault
+    _, loading = kind.from_pretrained(run / place, output_loading_info=True)
+    _, loading_of_theirs = kind.from_pretrained(theirs, output_loading_info=True)
+    assert set(loading["missing_keys"]) == CLASSES[name]
+    assert set(loading["unexpected_keys"]) == set(loading_of_theirs["unexpected_keys"])
+    for kind_of_fault in loading.keys() - {"missing_keys", "unexpected_keys"}:
+        assert not loading[kind_of_fault], kind_of_fault
 
 
 @every_place

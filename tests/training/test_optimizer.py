@@ -86,7 +86,7 @@ def test_every_parameter_is_in_exactly_one_group(kind):
     assert set(found) == set(model.parameters())
 
 
-def test_muon_gets_the_encoders_matrices_and_nothing_else():
+def test_muon_gets_the_encoders_matrices_only():
     model = randomized()
     groups = parameter_groups(model, muon=True)
     encoder = [p for p in model.bert.encoder.parameters() if p.ndim == 2]
@@ -169,7 +169,7 @@ def test_adamw_moves_every_weight_by_the_learning_rate_at_first():
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_muon_goes_where_torchs_goes(precision):
+def test_muon_equals_torchs(precision):
     def trained(kind, **options):
         generator = torch.Generator().manual_seed(7)
         weights = [nn.Parameter(torch.zeros(shape)) for shape in SHAPES.values()]
@@ -194,7 +194,7 @@ def test_muon_goes_where_torchs_goes(precision):
         torch.testing.assert_close(our, their)
 
 
-def test_muon_leaves_a_weight_without_a_gradient_alone():
+def test_muon_does_not_change_a_weight_without_a_gradient():
     weights = [nn.Parameter(torch.ones(4, 4)), nn.Parameter(torch.ones(4, 4))]
     weights[1].grad = torch.eye(4)
     Muon(weights, lr=0.1, weight_decay=0.1, precision=torch.float32).step()
@@ -233,7 +233,7 @@ def test_newton_schulz_of_zero_is_zero():
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
-def test_saved_state_goes_on_bit_for_bit(kind, precision):
+def test_saved_state_resumes_bit_for_bit(kind, precision):
     config = settings(optimizer=kind, weight_decay=0.1)
     model = randomized()
     optimizers = make_optimizers(model, config, precision)
@@ -257,7 +257,7 @@ def test_saved_state_goes_on_bit_for_bit(kind, precision):
         assert torch.equal(tensor, again[name]), name
 
 
-def test_without_its_state_a_run_would_go_elsewhere():
+def test_a_run_without_its_state_diverges():
     """Else the test above could not fail."""
     model, config = randomized(), settings(optimizer="muon")
     optimizers = make_optimizers(model, config, torch.float32)
@@ -288,7 +288,7 @@ def test_the_names_of_the_state_are_those_of_the_parameters():
     assert math.prod(state["bert.pooler.dense.bias/exp_avg"].shape) == 12
 
 
-def test_the_sizes_of_the_groups_are_told_by_a_count_by_hand():
+def test_the_reported_group_sizes_match_a_count_by_hand():
     model = randomized()
     # Of each of 2 layers: 4 matrices of attention, 12 x 12, and 2 of 12 x 20.
     muon = "Muon on 12 tensors (2,112 parameters), weight decay 0.1"
@@ -296,7 +296,7 @@ def test_the_sizes_of_the_groups_are_told_by_a_count_by_hand():
     decayed = 12 * (99 + 11 + 2) + 12 * 12 + 12 * 12 + 2 * 12
     adamw = f"AdamW on 6 tensors ({decayed:,} parameters), weight decay 0.1"
     rest = sum(p.numel() for p in model.parameters()) - 2112 - decayed
-    told = describe_groups(optimizers_of(model, optimizer="muon", weight_decay=0.1))
-    first, second, third = told.split("; ")
+    description = describe_groups(optimizers_of(model, optimizer="muon", weight_decay=0.1))
+    first, second, third = description.split("; ")
     assert (first, third) == (adamw, muon)
     assert re.fullmatch(rf"AdamW on \d+ tensors \({rest:,} parameters\), weight decay 0", second)

@@ -55,7 +55,7 @@ FILES = {
 
 
 @pytest.fixture(scope="module")
-def whole(data, tmp_path_factory):
+def finished(data, tmp_path_factory):
     """A run of 5 steps with checkpoints 3, 4 and 5; change nothing."""
     out = tmp_path_factory.mktemp("whole") / "run"
     pretrain(data, out, config=CONFIG)
@@ -63,13 +63,13 @@ def whole(data, tmp_path_factory):
 
 
 @pytest.fixture
-def out(whole, tmp_path):
+def out(finished, tmp_path):
     """A copy of it."""
-    return shutil.copytree(whole, tmp_path / "run")
+    return shutil.copytree(finished, tmp_path / "run")
 
 
 def resume(data, out, **changes):
-    """Goes on; returns what was told."""
+    """Resumes the run; returns the logged lines."""
     progress, heard = Progress(), []
     progress.log = heard.append
     pretrain(data, out, config=resumed_config(out, changes), resume=True, progress=progress)
@@ -84,7 +84,7 @@ def names(folder):
     return {path.name for path in folder.iterdir()}
 
 
-def told(heard, words):
+def lines_with(heard, words):
     return [line for line in heard if words in line]
 
 
@@ -100,30 +100,30 @@ def evaluations(out):
 # ------------------------------------------------------------------------------------- checksums
 
 
-def test_a_checkpoint_lists_the_sha256_of_every_other_file(whole):
-    stored = json.loads((step(whole, 5) / "trainer_state.json").read_text())
+def test_a_checkpoint_lists_the_sha256_of_every_other_file(finished):
+    stored = json.loads((step(finished, 5) / "trainer_state.json").read_text())
     assert stored["step"] == 5
-    assert names(step(whole, 5)) == FILES
+    assert names(step(finished, 5)) == FILES
     assert stored["files"] == {
-        name: hashlib.sha256((step(whole, 5) / name).read_bytes()).hexdigest()
+        name: hashlib.sha256((step(finished, 5) / name).read_bytes()).hexdigest()
         for name in FILES - {"trainer_state.json"}
     }
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_a_checkpoint_with_any_file_damaged_is_passed_over_and_named(data, whole, out, name):
+def test_a_checkpoint_with_any_file_damaged_is_passed_over_and_named(data, finished, out, name):
     damaged = step(out, 5) / name
     written = bytearray(damaged.read_bytes())
     written[len(written) // 2] ^= 4
     damaged.write_bytes(written)
     heard = resume(data, out)
-    [line] = told(heard, "skipping")
+    [line] = lines_with(heard, "skipping")
     assert line.startswith(f"skipping {step(out, 5)}: {damaged} ")
-    assert told(heard, "resuming") == [f"resuming {out} after step 4"]
-    assert content(out / "model") == content(whole / "model")
+    assert lines_with(heard, "resuming") == [f"resuming {out} after step 4"]
+    assert content(out / "model") == content(finished / "model")
     assert (
         content(step(out, 5))[Path("model.safetensors")]
-        == (content(step(whole, 5))[Path("model.safetensors")])
+        == (content(step(finished, 5))[Path("model.safetensors")])
     )
 
 
@@ -169,17 +169,17 @@ def test_damage_of_every_kind_to_every_file_is_one_line_that_names_it(out, kind)
 @pytest.mark.parametrize("name", ["model.safetensors", "trainer_state.json"])
 def test_a_file_of_another_step_is_noticed(data, out, name):
     shutil.copy(step(out, 4) / name, step(out, 5) / name)
-    assert told(resume(data, out), "skipping")
+    assert lines_with(resume(data, out), "skipping")
 
 
-def test_a_checkpoint_under_another_number_is_not_taken_for_that_step(data, out):
+def test_a_checkpoint_under_another_number_is_not_mistaken_for_that_step(data, out):
     step(out, 5).rename(step(out, 1000))
     heard = resume(data, out)
-    assert told(heard, "step-1000 holds step 5, so it was renamed")
-    assert told(heard, "resuming") == [f"resuming {out} after step 4"]
+    assert lines_with(heard, "step-1000 holds step 5, so it was renamed")
+    assert lines_with(heard, "resuming") == [f"resuming {out} after step 4"]
 
 
-def test_where_no_checkpoint_is_whole_the_error_is_about_the_newest(data, out):
+def test_if_every_checkpoint_is_damaged_the_error_names_the_newest(data, out):
     for number in (3, 4, 5):
         (step(out, number) / "config.json").unlink()
     before = content(out)
@@ -193,7 +193,7 @@ def test_where_no_checkpoint_is_whole_the_error_is_about_the_newest(data, out):
 
 
 @pytest.mark.parametrize("value", ["[]", "{}", '{"sha256": 1, "files": 2}', '"\\ud800"', "nul\0"])
-def test_a_state_of_anything_is_refused(out, value):
+def test_any_invalid_state_is_refused(out, value):
     (step(out, 5) / "trainer_state.json").write_text(value)
     with pytest.raises(InputError, match=r"trainer_state\.json"):
         verify(step(out, 5))
@@ -206,7 +206,7 @@ def test_a_run_whose_config_lacks_a_part_is_refused(data, out):
         resume(data, out)
 
 
-def test_a_checkpoint_that_was_loaded_may_change_or_go(data, out):
+def test_a_loaded_checkpoint_may_change_or_disappear(data, out):
     config = resumed_config(out, {})
     trainer = Trainer(Dataset(data), config, Progress(), checkpoint=newest_checkpoint(out))
     trainer.resume()
@@ -234,20 +234,20 @@ def test_junk_among_the_checkpoints_is_neither_trusted_nor_deleted(data, out):
     step(out, 1000).mkdir()
     step(out, 2000).write_text("a file")
     heard = resume(data, out, steps=7)
-    assert told(heard, "resuming") == [f"resuming {out} after step 5"]
-    passed_over = told(heard, "skipping")
+    assert lines_with(heard, "resuming") == [f"resuming {out} after step 5"]
+    passed_over = lines_with(heard, "skipping")
     assert len(passed_over) == 1
     assert "step-1000/trainer_state.json is missing" in passed_over[0]
     kept = {"step-5", "step-6", "step-7"}
     assert names(out / "checkpoints") == junk | kept | {"step-1000", "step-2000"}
 
 
-def test_9_comes_before_10_and_a_damaged_one_of_later_counts_for_nothing(data, out):
+def test_checkpoints_are_ordered_by_number_and_damaged_ones_do_not_count(data, out):
     resume(data, out, steps=11, keep_last=2)
     assert names(out / "checkpoints") == {"step-10", "step-11"}
     (step(out, 11) / "vocab.txt").unlink()
     heard = resume(data, out, keep_last=1, save_every=4, steps=12)
-    assert told(heard, "resuming") == [f"resuming {out} after step 10"]
+    assert lines_with(heard, "resuming") == [f"resuming {out} after step 10"]
     assert names(out / "checkpoints") == {"step-12"}
 
 
@@ -259,7 +259,7 @@ def test_a_damaged_later_checkpoint_does_not_push_out_the_new_one(data, out):
     verify(step(out, 4))
 
 
-def test_what_stands_in_a_checkpoints_place_is_kept_under_another_name(data, out):
+def test_a_file_in_place_of_a_checkpoint_is_kept_under_another_name(data, out):
     step(out, 6).mkdir()
     (step(out, 6) / "letter").write_text("Dear")
     resume(data, out, steps=6)
@@ -267,7 +267,7 @@ def test_what_stands_in_a_checkpoints_place_is_kept_under_another_name(data, out
     assert (out / "checkpoints" / "step-6.foreign-1" / "letter").read_text() == "Dear"
 
 
-def test_old_checkpoints_go_only_when_the_new_one_is_complete(data, out, monkeypatch):
+def test_old_checkpoints_are_removed_only_when_the_new_one_is_complete(data, out, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -277,7 +277,7 @@ def test_old_checkpoints_go_only_when_the_new_one_is_complete(data, out, monkeyp
     assert names(out / "checkpoints") == {"step-3", "step-4", "step-5"}
 
 
-def test_an_old_checkpoint_that_is_still_read_goes_later(data, out, monkeypatch):
+def test_an_old_checkpoint_still_being_read_is_removed_later(data, out, monkeypatch):
     """NFS keeps a file that is open, and with it the folder."""
     rmdir = os.rmdir
 
@@ -293,14 +293,14 @@ def test_an_old_checkpoint_that_is_still_read_goes_later(data, out, monkeypatch)
     assert kept < names(out / "checkpoints")
     assert newest_checkpoint(out).state.step == 6
     assert {path.name for path in checkpoint_paths(out)} == kept
-    assert told(resume(data, out), "left unfinished")
+    assert lines_with(resume(data, out), "left unfinished")
     assert names(out / "checkpoints") == kept
 
 
 # -------------------------------------------------------------------------------- one at a time
 
 
-def test_what_a_killed_process_left_is_removed_and_told(data, out, whole):
+def test_the_remains_of_a_killed_process_are_removed_and_reported(data, out, finished):
     left = [
         out / ".model.tmp-0123abcd",
         out / ".metrics.jsonl.tmp-4711",
@@ -313,9 +313,9 @@ def test_what_a_killed_process_left_is_removed_and_told(data, out, whole):
     (out / ".model.old-0123abcd").mkdir()
     (out / "model").rename(out / ".model.old-0123abcd" / "model")
     heard = resume(data, out)
-    assert len(told(heard, "left unfinished")) == 4
-    assert names(out) == {*names(whole), ".letters.tmp-0123abcd"}
-    assert content(out / "model") == content(whole / "model")
+    assert len(lines_with(heard, "left unfinished")) == 4
+    assert names(out) == {*names(finished), ".letters.tmp-0123abcd"}
+    assert content(out / "model") == content(finished / "model")
 
 
 def test_a_second_process_on_a_run_is_refused_and_harms_nothing(data, out):
@@ -341,7 +341,7 @@ with files.locked(Path(sys.argv[1]) / ".lock"):
         assert content(out) == before
         assert unfinished.exists()
         other.communicate()
-    assert told(resume(data, out, steps=6), "resuming")
+    assert lines_with(resume(data, out, steps=6), "resuming")
 
 
 def test_a_run_is_locked_while_it_trains_and_not_after(data, tmp_path, monkeypatch):
@@ -363,7 +363,7 @@ def test_a_run_on_a_file_system_without_locks_trains(data, out, monkeypatch):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(fcntl, "lockf", unsupported)
-    assert told(resume(data, out, steps=6), "resuming")
+    assert lines_with(resume(data, out, steps=6), "resuming")
 
 
 # ----------------------------------------------------------------------------------------- best
@@ -437,7 +437,7 @@ def test_without_held_out_data_there_is_no_best(build_tiny, tmp_path):
 # ------------------------------------------------------------------------------- beside training
 
 
-def test_what_is_saved_are_the_weights_of_its_step_though_training_went_on(data, tmp_path):
+def test_a_background_save_has_the_weights_of_its_step(data, tmp_path):
     """Every save begins late, when the live weights are those of a later step."""
     late, gates = threading.Event(), []
     new_folder = files.new_folder
@@ -502,7 +502,7 @@ def test_an_interrupted_run_waits_for_the_save_under_way(data, tmp_path, monkeyp
         for kth in range(1, 60, 4)
     ],
 )
-def test_a_disk_that_is_full_at_any_write_leaves_what_was_there(data, out, kth, monkeypatch):
+def test_a_full_disk_at_any_write_keeps_the_earlier_checkpoints(data, out, kth, monkeypatch):
     """A write is noticed as failed when it is flushed, as on file systems that delay it."""
     flushed, fsync = [], os.fsync
 
@@ -519,8 +519,8 @@ def test_a_disk_that_is_full_at_any_write_leaves_what_was_there(data, out, kth, 
     assert str(out) in str(caught.value)
     assert not [path for path in out.rglob(".*") if path.is_dir()]
     heard = resume(data, out, steps=7)
-    assert not told(heard, "skipping")
-    assert told(heard, "resuming")
+    assert not lines_with(heard, "skipping")
+    assert lines_with(heard, "resuming")
     assert [entry["step"] for entry in evaluations(out)] == [1, 2, 3, 4, 5, 6, 7]
 
 
@@ -547,7 +547,7 @@ def test_a_limit_on_file_size_is_named_with_the_path(data, out, limit, file_size
     lines = (out / "metrics.jsonl").read_bytes()
     assert lines.startswith(metrics)
     assert lines.endswith(b"\n")
-    assert told(resume(data, out, steps=7), "resuming")
+    assert lines_with(resume(data, out, steps=7), "resuming")
 
 
 def test_a_torn_last_line_of_the_metrics_is_passed_over(data, out):
@@ -580,9 +580,9 @@ pretrain(Path(sys.argv[1]), Path(sys.argv[2]), config=config)
     command = [sys.executable, "-c", script, str(data), str(out), settings]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     heard = resume(data, out)
-    [removed] = told(heard, "left unfinished")
+    [removed] = lines_with(heard, "left unfinished")
     assert "/checkpoints/.step-3.tmp-" in removed
-    assert told(heard, "resuming") == [f"resuming {out} after step 2"]
+    assert lines_with(heard, "resuming") == [f"resuming {out} after step 2"]
     weights = safetensors.torch.load_file(out / "model" / "model.safetensors")
     pretrain(data, tmp_path / "other", config=CONFIG)
     for name, tensor in safetensors.torch.load_file(

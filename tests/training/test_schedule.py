@@ -122,7 +122,7 @@ def test_a_decay_is_a_fifth_of_a_run_unless_given():
     assert scales(50, name="wsd", warmup=0) == scales(50, name="wsd", warmup=0, decay=10)
 
 
-def test_google_rounds_a_warm_up_down_to_whole_steps():
+def test_google_rounds_a_warm_up_down_to_full_steps():
     # int(30 * 0.05) is 1: only the first step is one of warm-up, and its rate is 0.
     expected = [0, *(1 - step / 30 for step in range(1, 30))]
     assert scales(30, name="google", warmup=0.05) == pytest.approx(expected)
@@ -130,7 +130,7 @@ def test_google_rounds_a_warm_up_down_to_whole_steps():
 
 
 @given(num_steps=st.integers(1, 300), data=st.data())
-def test_google_is_the_formula_of_google_at_every_step(num_steps, data):
+def test_google_equals_the_formula_of_google_at_every_step(num_steps, data):
     num_warmup_steps = data.draw(st.integers(0, num_steps))
     expected = [
         step / num_warmup_steps if step < num_warmup_steps else 1 - step / num_steps
@@ -174,7 +174,7 @@ def test_nothing_is_left_after_the_end(name, before, length, warmup):
 
 
 @given(run=runs(RISING))
-def test_no_step_is_wasted_at_zero_and_none_is_above_the_peak(run):
+def test_no_step_is_at_zero_or_above_the_peak(run):
     found = scales(**run)
     assert len(found) == run["num_steps"]
     assert min(found) > 0
@@ -295,7 +295,7 @@ def test_a_budget_of_steps_does_not_look_at_the_clock(clock):
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_budget_of_steps_is_never_more_than_used_up():
+def test_a_budget_of_steps_never_exceeds_1():
     budget = Budget(num_steps=4, max_seconds=None)
     budget.start(step=7)
     assert budget.used() == 1.0
@@ -321,7 +321,7 @@ def test_the_next_step_of_a_budget_of_seconds_should_last_as_long_as_the_last(cl
     assert budget.next_step() == pytest.approx((0.1, 0.2))
 
 
-def test_a_resumed_budget_goes_on_where_it_stopped(clock):
+def test_a_resumed_budget_continues_where_it_stopped(clock):
     budget = Budget(num_steps=0, max_seconds=60.0)
     clock.now += 1000
     budget.start(step=9, elapsed_seconds=30.0)
@@ -332,7 +332,7 @@ def test_a_resumed_budget_goes_on_where_it_stopped(clock):
 
 
 @pytest.mark.parametrize("name", RISING)
-def test_a_run_resumed_at_half_its_minutes_goes_on_at_half_the_schedule(clock, name):
+def test_a_run_resumed_at_half_its_minutes_continues_at_half_the_schedule(clock, name):
     config = PretrainConfig(max_minutes=10, schedule=name, warmup=0.1).resolve()
     of_step = make_schedule(config, 0)
 
@@ -383,7 +383,7 @@ def test_a_run_of_minutes_ends_in_time_near_zero_whatever_the_steps_last(name, s
     assert scale <= 2.0 / 60 / (0.2 if name == "wsd" else 0.95)
 
 
-def test_a_pause_that_would_last_beyond_the_end_is_left_to_it(clock):
+def test_a_pause_that_would_outlast_the_run_is_not_taken(clock):
     budget = Budget(num_steps=0, max_seconds=60.0)
     clock.now += 20
     assert budget.has_time_for_pause()  # nothing is known yet
@@ -406,7 +406,7 @@ def test_a_budget_of_steps_always_has_time_for_a_pause():
 @pytest.mark.parametrize(
     ("name", "jumps"), [("linear", True), ("cosine", True), ("constant", False), ("wsd", False)]
 )
-def test_more_steps_are_reckoned_as_if_given_at_the_start(name, jumps):
+def test_more_steps_count_as_if_given_at_the_start(name, jumps):
     config = PretrainConfig(steps=10, schedule=name, warmup=2.0).resolve()
     longer = dataclasses.replace(config, steps=20)
     old, new = make_budget(config, 1), make_budget(longer, 1)

@@ -104,7 +104,7 @@ def assert_same_run(one, other):
 @pytest.mark.parametrize(
     ("number", "step"), [(signal.SIGINT, 1), (signal.SIGTERM, 3), (signal.SIGHUP, 5)]
 )
-def test_the_step_is_finished_and_saved_and_the_run_goes_on_as_if_nothing_were(
+def test_an_interrupted_step_is_finished_and_saved_and_the_run_resumes_unchanged(
     data, tmp_path, send, number, step
 ):
     go(data, tmp_path / "whole")
@@ -118,9 +118,7 @@ def test_the_step_is_finished_and_saved_and_the_run_goes_on_as_if_nothing_were(
 
 
 @pytest.mark.parametrize("at", [3, 7])
-def test_an_evaluation_that_is_interrupted_is_done_when_the_run_goes_on(
-    data, tmp_path, monkeypatch, at
-):
+def test_an_interrupted_evaluation_is_repeated_on_resuming(data, tmp_path, monkeypatch, at):
     go(data, tmp_path / "whole")
     evaluate = trainer.evaluate
 
@@ -145,7 +143,7 @@ def test_an_evaluation_that_is_interrupted_is_done_when_the_run_goes_on(
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
-def test_a_sighup_that_is_ignored_ends_no_run(data, tmp_path, send):
+def test_an_ignored_sighup_does_not_end_a_run(data, tmp_path, send):
     """As under nohup."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     send(2, signal.SIGHUP)
@@ -153,7 +151,7 @@ def test_a_sighup_that_is_ignored_ends_no_run(data, tmp_path, send):
     assert newest_checkpoint(tmp_path / "run").path.name == "step-7"
 
 
-def test_sigusr1_saves_and_goes_on(data, tmp_path, send):
+def test_sigusr1_saves_and_continues(data, tmp_path, send):
     go(data, tmp_path / "whole", keep_last=0)
     send(2, signal.SIGUSR1)
     go(data, tmp_path / "run", keep_last=0)
@@ -169,7 +167,7 @@ def test_sigusr1_in_a_step_that_is_saved_anyway_saves_once(data, tmp_path, send)
     assert saved == ["step-2", "step-4", "step-6", "step-7"]
 
 
-def test_a_second_ctrl_c_leaves_at_once_and_harms_nothing(data, tmp_path, send):
+def test_a_second_ctrl_c_exits_at_once_without_damage(data, tmp_path, send):
     send(5, signal.SIGINT, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         go(data, tmp_path / "run", save_every=2)
@@ -197,7 +195,7 @@ def test_ctrl_c_twice_while_a_checkpoint_is_written_waits_for_it(data, tmp_path,
     assert not list((tmp_path / "run").rglob("*.tmp-*"))
 
 
-def test_handlers_are_put_back(data, tmp_path):
+def test_handlers_are_restored(data, tmp_path):
     before = [signal.getsignal(number) for number in WATCHED]
     go(data, tmp_path / "run", steps=1)
     assert [signal.getsignal(number) for number in WATCHED] == before

@@ -69,7 +69,7 @@ def run(data, tmp_path):
 
 @pytest.fixture
 def stopped_run(data, tmp_path, monkeypatch):
-    """Trains until Ctrl-C arrives in the middle of a step (counted from 1); returns the RUN."""
+    """Train until Ctrl-C arrives in the middle of a step (counted from 1); return the RUN."""
 
     def run_until(step, **settings):
         take_step = Trainer.take_step
@@ -146,7 +146,7 @@ def test_the_first_loss_is_that_of_chance(run, data):
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_micro_batches_give_the_weights_of_the_whole_batch(run, size):
+def test_micro_batches_give_the_weights_of_the_full_batch(run, size):
     settings = {"steps": 3, "optimizer": "adamw", "max_grad_norm": 0.5}
     whole, cut = run(**settings), run(**settings, micro_batch_size=size)
     theirs = weights(cut / "model")
@@ -228,7 +228,7 @@ def test_resuming_a_finished_run_changes_nothing(run, data):
     assert (out / "metrics.jsonl").read_text() == lines
 
 
-def test_a_finished_run_goes_on_when_given_more_steps(run, data):
+def test_a_finished_run_continues_if_given_more_steps(run, data):
     out = run(steps=3, warmup=2)
     assert resume(data, out, steps=6)["step"] == 6
     assert [entry["step"] for entry in metrics(out)] == [1, 2, 3, 4, 5, 6]
@@ -238,14 +238,14 @@ def test_a_finished_run_goes_on_when_given_more_steps(run, data):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "words"),
     [
         ("linear", r"`steps` 8 instead of `steps` 4: .* is 0\.000833, not 0\.0005$"),
         ("constant", r"`steps` 8 instead of `steps` 4: .* is 0\.001, not 0\.001$"),
     ],
 )
-def test_another_length_and_what_it_makes_of_the_learning_rate_is_told(
-    data, stopped_run, name, told
+def test_another_length_is_reported_with_its_effect_on_the_learning_rate(
+    data, stopped_run, name, words
 ):
     # After 3 of 4 steps a half is left of what follows 2 of warm-up; of 8 steps, 5 of 6 would be.
     out = stopped_run(4, steps=4, warmup=2, schedule=name, save_every=1)
@@ -253,10 +253,10 @@ def test_another_length_and_what_it_makes_of_the_learning_rate_is_told(
     progress.log = heard.append
     config = resumed_config(out, {"steps": 8})
     pretrain(data, out, config=config, resume=True, progress=progress)
-    assert len([line for line in heard if re.search(told, line)]) == 1
+    assert len([line for line in heard if re.search(words, line)]) == 1
 
 
-def test_no_learning_rate_is_told_of_a_next_step_that_there_is_not(run, data):
+def test_no_learning_rate_is_reported_after_the_last_step(run, data):
     progress, heard = Progress(), []
     progress.log = heard.append
     out = run(steps=3)
@@ -264,7 +264,7 @@ def test_no_learning_rate_is_told_of_a_next_step_that_there_is_not(run, data):
     assert not [line for line in heard if "learning rate" in line]
 
 
-def test_a_run_from_before_there_were_schedules_goes_on(run, data, stopped_run):
+def test_a_run_from_before_there_were_schedules_resumes(run, data, stopped_run):
     whole, stopped = run(steps=3), stopped_run(3, steps=3, save_every=1)
     stored = json.loads((stopped / "config.json").read_text())
     assert stored["settings"].pop("schedule") == "linear"
@@ -274,7 +274,7 @@ def test_a_run_from_before_there_were_schedules_goes_on(run, data, stopped_run):
     assert_equal_weights(whole, stopped)
 
 
-def test_nothing_is_told_of_a_length_that_stays(data, stopped_run):
+def test_an_unchanged_length_is_not_reported(data, stopped_run):
     out = stopped_run(2, save_every=1)
     progress, heard = Progress(), []
     progress.log = heard.append
@@ -283,7 +283,7 @@ def test_nothing_is_told_of_a_length_that_stays(data, stopped_run):
     assert not any("instead of" in line for line in heard)
 
 
-def test_a_resumed_run_may_not_change_what_decides_the_weights(run):
+def test_a_resumed_run_may_not_change_settings_that_decide_the_weights(run):
     out = run(steps=1, batch_size=4)
     with pytest.raises(SettingError, match=r"`schedule` wsd is not .* linear; leave it out, or"):
         resumed_config(out, {"schedule": "wsd"})
@@ -294,7 +294,7 @@ def test_a_resumed_run_may_not_change_what_decides_the_weights(run):
     assert resumed_config(out, {"batch_size": 4, "seed": 0}).batch_size == 4
 
 
-def test_a_resumed_run_may_change_how_long_it_runs_and_how_it_is_watched(run):
+def test_a_resumed_run_may_change_its_length_and_its_log(run):
     out = run(steps=1)
     config = resumed_config(out, {"steps": 9, "log_every": 4, "keep_last": 3})
     assert (config.steps, config.log_every, config.keep_last) == (9, 4, 3)
@@ -325,7 +325,7 @@ def hashed(monkeypatch):
     return found
 
 
-def test_resuming_reads_no_shard_again_that_was_found_whole(run, data, hashed):
+def test_resuming_does_not_reread_checked_shards(run, data, hashed):
     out = run()
     assert sorted(hashed) == ["train", "valid"]
     pretrain(data, out, config=resumed_config(out, {"steps": 6}), resume=True)
@@ -362,7 +362,7 @@ def test_a_shard_that_was_changed_since_is_refused(data, tmp_path):
         pretrain(tmp_path / "copy", out, config=resumed_config(out, {}), resume=True)
 
 
-def test_there_must_be_a_run_with_a_checkpoint_to_resume(data, tmp_path, stopped_run):
+def test_resuming_needs_a_run_with_a_checkpoint(data, tmp_path, stopped_run):
     with pytest.raises(InputError, match="no run to resume"):
         resumed_config(tmp_path / "nowhere", {})
     out = stopped_run(1)
@@ -381,7 +381,7 @@ def test_metrics_have_the_names_of_the_design(run):
     assert all(entry.keys() >= VALID_KEYS for entry in metrics(out, "valid"))
 
 
-def test_what_pretrain_returns_is_the_last_line_of_the_metrics(data, tmp_path):
+def test_pretrain_returns_the_last_line_of_the_metrics(data, tmp_path):
     result = pretrain(data, tmp_path / "run", config=CONFIG)
     last = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1]
     assert json.loads(last) == result
@@ -494,7 +494,7 @@ def clock(monkeypatch):
     return clock
 
 
-def test_a_run_of_minutes_goes_on_where_it_was_stopped_and_the_pause_does_not_count(
+def test_a_run_of_minutes_resumes_where_it_stopped_and_the_pause_does_not_count(
     data, stopped_run, clock
 ):
     out = stopped_run(11, steps=None, warmup=0.2, max_minutes=20 / 60, save_every=5)
@@ -540,7 +540,7 @@ def test_the_model_of_a_run_is_its_last_checkpoints(run):
     assert isinstance(from_pretrained(BertForPreTraining, out / "model"), BertForPreTraining)
 
 
-def test_config_json_tells_what_was_run_and_on_what(run, data):
+def test_config_json_records_the_settings_and_the_data(run, data):
     stored = json.loads((run(steps=1, warmup=0.0) / "config.json").read_text())
     assert stored["data"]["sha256"] == Dataset(data).fingerprint
     assert stored["packages"]["torch"] == torch.__version__
@@ -603,7 +603,7 @@ def test_the_message_names_the_step_its_rows_and_the_way_out(data, tmp_path, mon
         pretrain(data, tmp_path / "run", config=CONFIG)
 
 
-def test_bad_batches_may_be_skipped_and_count_as_steps(data, tmp_path, monkeypatch):
+def test_skipped_batches_count_as_steps(data, tmp_path, monkeypatch):
     config = dataclasses.replace(CONFIG, skip_bad_batches=2, log_every=5)
     BadLosses(monkeypatch, 2, 4)
     pretrain(data, tmp_path / "run", config=config)
@@ -615,7 +615,7 @@ def test_bad_batches_may_be_skipped_and_count_as_steps(data, tmp_path, monkeypat
     assert all(tensor.isfinite().all() for tensor in weights(newest).values())
 
 
-def test_a_skipped_step_leaves_weights_and_optimizer_as_they_were(data, tmp_path, monkeypatch):
+def test_a_skipped_step_changes_no_weight_and_no_optimizer_state(data, tmp_path, monkeypatch):
     config = dataclasses.replace(CONFIG, skip_bad_batches=1, steps=3, save_every=1)
     BadLosses(monkeypatch, 3)
     pretrain(data, tmp_path / "run", config=config)
@@ -628,7 +628,7 @@ def test_a_skipped_step_leaves_weights_and_optimizer_as_they_were(data, tmp_path
         assert not all(torch.equal(one[key], two[key]) for key in two)
 
 
-def test_skipped_steps_push_out_no_checkpoint_of_steps_that_were_taken(data, tmp_path, monkeypatch):
+def test_skipped_steps_do_not_displace_checkpoints(data, tmp_path, monkeypatch):
     config = dataclasses.replace(CONFIG, skip_bad_batches=2, steps=9, save_every=1, keep_last=2)
     BadLosses(monkeypatch, 3, 4, 5)
     with pytest.raises(
@@ -654,7 +654,7 @@ def test_a_held_out_loss_that_is_not_finite_ends_the_run_and_saves_nothing(
     assert metrics(tmp_path / "run", "valid")[-1]["loss"] is None
 
 
-def test_skipped_steps_are_counted_over_the_whole_run(data, tmp_path, monkeypatch):
+def test_skipped_steps_are_counted_over_the_full_run(data, tmp_path, monkeypatch):
     config = dataclasses.replace(CONFIG, skip_bad_batches=1, save_every=3, steps=6)
     BadLosses(monkeypatch, 2, 5)
     out = tmp_path / "run"
@@ -700,7 +700,7 @@ def test_a_run_that_exists_is_replaced_on_request_only(run, data, tmp_path):
     assert (other / "letter.txt").read_text() == "Dear"
 
 
-def test_data_without_held_out_documents_trains_all_the_same(build_tiny, tmp_path):
+def test_data_without_held_out_documents_can_be_trained_on(build_tiny, tmp_path):
     data = build_tiny(tmp_path / "data", valid_fraction=0.0)
     result = pretrain(data, tmp_path / "run", config=dataclasses.replace(CONFIG, eval_every=1))
     assert result["split"] == "train"
@@ -708,7 +708,7 @@ def test_data_without_held_out_documents_trains_all_the_same(build_tiny, tmp_pat
     assert metrics(tmp_path / "run", "valid") == []
 
 
-def test_the_first_line_tells_the_size_and_that_the_start_is_a_blank_one(data, tmp_path):
+def test_the_first_line_states_the_size_and_the_untrained_start(data, tmp_path):
     progress, heard = Progress(), []
     progress.log = heard.append
     pretrain(data, tmp_path / "run", config=CONFIG, progress=progress)
@@ -734,7 +734,7 @@ def test_the_first_line_reads_no_more_than_a_micro_batch(data, tmp_path, monkeyp
     assert max(sizes) == 2
 
 
-def test_resuming_a_finished_run_puts_a_lost_model_back(run, data):
+def test_resuming_a_finished_run_restores_a_lost_model(run, data):
     out = run()
     before = weights(out / "model")
     shutil.rmtree(out / "model")
@@ -743,7 +743,7 @@ def test_resuming_a_finished_run_puts_a_lost_model_back(run, data):
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
 
 
-def test_resuming_a_finished_run_without_metrics_is_no_error(run, data):
+def test_resuming_a_finished_run_without_metrics_is_not_an_error(run, data):
     out = run()
     (out / "metrics.jsonl").unlink()
     assert resume(data, out)["step"] == 5

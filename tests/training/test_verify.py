@@ -59,7 +59,7 @@ def test_a_lost_optimizer_state_is_found(data, monkeypatch):
     assert found["max_weight_difference"] > 0
 
 
-def test_weights_that_are_not_quite_the_saved_ones_are_measured(data, monkeypatch):
+def test_weights_that_differ_slightly_from_the_saved_ones_are_measured(data, monkeypatch):
     resume = Trainer.resume
 
     def off(trainer):
@@ -81,7 +81,7 @@ def test_weights_that_are_not_quite_the_saved_ones_are_measured(data, monkeypatc
         (4, {"steps": None, "max_minutes": 1.0}, r"^`verify_resume` and `max_minutes` exclude"),
     ],
 )
-def test_what_cannot_be_verified_is_refused(data, num_steps, changes, message):
+def test_runs_that_cannot_be_verified_are_refused(data, num_steps, changes, message):
     config = dataclasses.replace(CONFIG, **changes)
     with pytest.raises(SettingError, match=message):
         verify_resume(data, config=config, num_steps=num_steps)

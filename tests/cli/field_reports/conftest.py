@@ -34,7 +34,7 @@ class Spelled(NamedTuple):
 
 
 class Built:
-    """A data folder as it is now, and what the command told about it."""
+    """A data folder as it is now, and what the command printed about it."""
 
     def __init__(self, folder, report="", log=""):
         self.folder, self.report, self.log = folder, report, log
@@ -131,7 +131,7 @@ CPU = ("--device", "cpu", "--precision", "float32")
 
 
 class Trained:
-    """A run as it is now, and what the command told about it."""
+    """A run as it is now, and what the command printed about it."""
 
     def __init__(self, folder, log=""):
         self.folder, self.log = folder, log
@@ -168,7 +168,7 @@ def pretrain(done, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def evaluate(done):
-    """The figures of eval-mlm, on the training split of some data unless told otherwise."""
+    """The figures of eval-mlm, on the training split of some data by default."""
 
     def evaluate(model, data, *options):
         asked = ("--json", "--quiet", "--split", "train", "--device", "cpu", *options)

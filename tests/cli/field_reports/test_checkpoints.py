@@ -48,8 +48,8 @@ def assert_same(run, other):
 
 
 @pytest.mark.parametrize("stop", [5, 8], ids=["in an epoch", "between epochs"])
-def test_a_resumed_run_goes_on_with_the_next_example(pretrain, data, batch, stop, monkeypatch):
-    """Examples came twice or never, their order being drawn anew or that of the first epoch.
+def test_a_resumed_run_continues_with_the_next_example(pretrain, data, batch, stop, monkeypatch):
+    """Examples came twice or never: their order was drawn again, or was that of the first epoch.
 
     (huggingface/transformers#8874, huggingface/transformers#40691)
     """
@@ -79,10 +79,10 @@ def test_a_resumed_run_goes_on_with_the_next_example(pretrain, data, batch, stop
     assert of_epochs[0] != of_epochs[1] != of_epochs[2]
 
 
-def test_an_interrupted_warm_up_goes_on_with_rates_and_moments(
+def test_an_interrupted_warm_up_continues_with_its_rates_and_moments(
     pretrain, run, data, batch, *, tmp_path, monkeypatch
 ):
-    """The warm-up began anew, and Adam's moments were lost.
+    """The warm-up started over, and Adam's moments were lost.
 
     (vllm-project/speculators#900, huggingface/transformers#33336)
     """
@@ -122,8 +122,8 @@ def test_an_interrupted_warm_up_goes_on_with_rates_and_moments(
 
 
 @pytest.mark.parametrize("place", ["model", "checkpoints/step-1"])
-def test_weights_alone_are_a_start_and_nothing_to_resume(pretrain, run, data, place):
-    """A run was "resumed" from weights, and its optimizer began anew without a word.
+def test_weights_alone_can_start_a_run_but_not_resume_one(pretrain, run, data, place):
+    """A run was "resumed" from weights, and its optimizer started over silently.
 
     (vllm-project/speculators#900)
     """
@@ -140,7 +140,7 @@ def test_weights_alone_are_a_start_and_nothing_to_resume(pretrain, run, data, pl
 
 
 def interrupt_twice(process):
-    """Ctrl-C twice, 50 ms apart; gives what the process told, when it and its children are gone."""
+    """Press Ctrl-C twice, 50 ms apart; return the output after the process and its children end."""
     others = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
     time.sleep(0.05)
@@ -155,7 +155,7 @@ def interrupt_twice(process):
 
 
 @pytest.mark.slow
-def test_two_ctrl_c_end_a_run_and_leave_what_can_be_resumed(pretrain, data, tmp_path):
+def test_two_ctrl_c_end_a_run_that_can_be_resumed(pretrain, data, tmp_path):
     """The second Ctrl-C broke the save that the first had asked for.
 
     (lipixun/tftrainer#7, Lightning-AI/pytorch-lightning#1455)
@@ -177,7 +177,7 @@ def test_two_ctrl_c_end_a_run_and_leave_what_can_be_resumed(pretrain, data, tmp_
     assert not [path for path in out.rglob("*") if ".tmp-" in path.name]
 
 
-def test_two_ctrl_c_leave_nothing_of_unfinished_data(tmp_path, vocabulary):
+def test_two_ctrl_c_leave_no_unfinished_data(tmp_path, vocabulary):
     """Worker processes stayed, and half a data set that looked complete.
 
     (facebookresearch/ParlAI#1419, goodfire-ai/spd#677)
@@ -197,10 +197,10 @@ def test_two_ctrl_c_leave_nothing_of_unfinished_data(tmp_path, vocabulary):
 # ---------------------------------------------------------------------------------------- what fits
 
 
-def test_longer_sequences_of_the_same_vocabulary_need_the_positions_and_nothing_else(
+def test_longer_sequences_of_the_same_vocabulary_only_need_the_positions(
     pretrain, evaluate, run, build, *, two, tmp_path
 ):
-    """Longer data gave a size mismatch, or was refused though the model had the positions.
+    """Longer data gave a size mismatch, or was refused although the model had the positions.
 
     (facebookresearch/fairseq#3325, huggingface/transformers#2596)
     """
@@ -223,7 +223,7 @@ def test_longer_sequences_of_the_same_vocabulary_need_the_positions_and_nothing_
 def test_a_vocabulary_in_another_order_is_refused_everywhere(
     pretrain, run, build, *, two, letters, tmp_path
 ):
-    """Ids meant other words after the vocabulary was made anew, and nothing noticed.
+    """Ids meant other words after the vocabulary was rebuilt, and nothing noticed.
 
     (NVIDIA/DeepLearningExamples#651, huggingface/transformers#1978)
     """

@@ -14,7 +14,7 @@ from bertpt.build import make_examples, tokenize, workers
 # -------------------------------------------------------------------------------------------- pipes
 
 
-def test_data_is_complete_though_nobody_reads_the_report(tmp_path, two, vocabulary, letters):
+def test_data_is_complete_if_the_report_is_not_read(tmp_path, two, vocabulary, letters):
     """A reader that goes away gave a traceback, and a second one at the very end.
 
     (Backblaze/B2_Command_Line_Tool#1071, python/cpython#90650)
@@ -41,7 +41,7 @@ def test_data_is_complete_though_nobody_reads_the_report(tmp_path, two, vocabula
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_when_nobody_reads_its_log(build, two, tmp_path):
+def test_a_run_continues_if_its_log_is_not_read(build, two, tmp_path):
     """Training was killed because the reader of its log went away. (trailofbits/graphtage#156)"""
     data, out = build(two), tmp_path / "run"
     options = ("--steps", 3, "--eval-every", 1, "--log-every", 1, "--device", "cpu")
@@ -69,7 +69,7 @@ def many_tasks(monkeypatch):
 
 
 @pytest.mark.usefixtures("many_tasks")
-def test_processes_start_and_end_after_torch_has_run_and_do_not_show(build, two):
+def test_processes_start_and_end_quietly_after_torch_has_run(build, two):
     """Preparing data hung, being forked after threads of torch or of tokenizers were started.
 
     (huggingface/datasets#2160, huggingface/tokenizers#187)
@@ -140,7 +140,7 @@ def test_off_in_a_config_file_is_off(done, tmp_path, two, value):
     assert set("ABCDEFGH") <= set((out / "tokenizer/vocab.txt").read_text().split())
 
 
-def test_what_is_neither_on_nor_off_is_refused(run, tmp_path, two):
+def test_a_value_that_is_neither_on_nor_off_is_refused(run, tmp_path, two):
     """The same for a value that says nothing. (ACEsuit/mace#429)"""
     (tmp_path / "two.txt").write_text(two)
     (tmp_path / "c.toml").write_text('lowercase = "maybe"\n')

@@ -34,7 +34,7 @@ def test_an_untrained_model_guesses_and_a_trained_one_sees_no_answers(pretrain, 
     assert sum(by_input.values()) == num_targets
 
     # All that can be known is that a word seen at a target is the true one half the time, since
-    # it stands there unchanged as often as it was drawn from all words.
+    # it stays unchanged as often as it was drawn from all words.
     true, other = 0.5 + 0.5 / NUM_WORDS, 0.5 / NUM_WORDS
     entropy = -true * math.log(true) - (NUM_WORDS - 1) * other * math.log(other)
     least = 0.8 * math.log(NUM_WORDS) + 0.2 * entropy

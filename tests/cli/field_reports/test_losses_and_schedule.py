@@ -124,9 +124,7 @@ def losses_by_hand(model, data):
     return targets, pairs
 
 
-def test_a_loss_is_the_mean_over_the_targets_and_over_nothing_else(
-    pretrain, evaluate, uneven, model
-):
+def test_a_loss_is_the_mean_over_the_targets_alone(pretrain, evaluate, uneven, model):
     """Places without a target counted as well, or each batch as much as any other.
 
     (d2l-ai/d2l-en#2582, huggingface/transformers#2759)
@@ -156,7 +154,7 @@ def test_room_for_more_targets_changes_nothing(build_uneven, model, evaluate):
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_accumulated_micro_batches_make_the_step_of_the_whole_batch(
+def test_accumulated_micro_batches_take_the_step_of_the_full_batch(
     pretrain, uneven, model, optimizer
 ):
     """A micro-batch with one target weighed as much as one with nine.
@@ -173,7 +171,7 @@ def test_accumulated_micro_batches_make_the_step_of_the_whole_batch(
         for size in (2, 1)
     )
     [entry], [other] = whole.logged(), cut.logged()
-    assert entry["grad_norm"] > 0.5  # so it is clipped, and the norm that is told is that before
+    assert entry["grad_norm"] > 0.5  # so it is clipped, and the logged norm is the one before
     for key in ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy", "grad_norm"):
         assert entry[key] == pytest.approx(other[key], rel=1e-5), key
     theirs = cut.tensors()
@@ -228,14 +226,14 @@ def test_a_run_ends_at_its_first_bad_step_and_only_finite_weights_are_saved(
     result = run("pretrain", uneven.folder, "--out", out, *shape, *how, *length, *quiet)
     assert (result.exit_code, result.stdout) == (1, "")
     line = result.stderr.splitlines()[-1]
-    told = re.match(
+    match = re.match(
         r"error: step (\d+): loss (\S+), gradient norm (\S+); the step was skipped", line
     )
-    assert "nan" in told.group(2, 3) or "inf" in told.group(2, 3)
+    assert "nan" in match.group(2, 3) or "inf" in match.group(2, 3)
     if quiet:
         assert result.stderr == f"{line}\n"
     saved = {path.name for path in (out / "checkpoints").iterdir()}
-    assert saved == {f"step-{step}" for step in range(1, int(told[1]))}
+    assert saved == {f"step-{step}" for step in range(1, int(match[1]))}
     for path in (*(out / "checkpoints").iterdir(), out / "model"):
         for name in path.glob("*.safetensors"):
             tensors = safetensors.torch.load_file(name).values()

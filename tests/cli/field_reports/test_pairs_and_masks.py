@@ -16,7 +16,7 @@ from bertpt.data.hf_view import transformers_view
 # -------------------------------------------------------------------------------------------- pairs
 
 
-def test_a_pair_too_long_is_cut_at_the_ends_of_its_segments_and_none_is_lost(build):
+def test_a_long_pair_is_cut_at_the_ends_of_its_segments_and_none_is_lost(build):
     """Long pairs stayed too long, lost their second segment, or were left out.
 
     (huggingface/transformers#12188, google-research/bert#627)
@@ -60,7 +60,7 @@ def many(build, two):
     return build(two, "--seq-len", 32, "--dupe-factor", 2000)
 
 
-def test_only_words_are_predicted_and_what_is_stored_is_the_true_token(many, two, runs):
+def test_only_words_are_predicted_and_the_true_token_is_stored(many, two, runs):
     """[CLS], [SEP] and padding were predicted, which made the loss low for nothing.
 
     (AnswerDotAI/ModernBERT#212, huggingface/transformers#11155)
@@ -76,7 +76,7 @@ def test_only_words_are_predicted_and_what_is_stored_is_the_true_token(many, two
     assert num_examples > 8000
 
 
-def test_no_random_replacement_is_special_and_each_word_comes_up(many, letters):
+def test_random_replacements_are_never_special_and_every_word_occurs(many, letters):
     """A random replacement drew [PAD] and [CLS], and such a place was then hidden from attention.
 
     (graykode/nlp-tutorial#40)
@@ -95,11 +95,11 @@ def test_padding_is_known_by_the_length_and_labels_are_the_true_tokens(many):
         assert view["attention_mask"][row].tolist() == [1] * length + [0] * (32 - length)
         labels = view["labels"][row].tolist()
         true = {position: example.tokens[position] for position in example.targets}
-        told = {i: many.vocab[label] for i, label in enumerate(labels) if label != -100}
-        assert told == true
+        labelled = {i: many.vocab[label] for i, label in enumerate(labels) if label != -100}
+        assert labelled == true
 
 
-def test_a_vocabulary_of_one_word_is_no_endless_search(build):
+def test_a_vocabulary_of_one_word_does_not_search_forever(build):
     """A replacement other than the token itself was looked for until there is one.
 
     (graykode/nlp-tutorial#40)
@@ -113,8 +113,8 @@ def test_a_vocabulary_of_one_word_is_no_endless_search(build):
     assert seen == {"[MASK]", "a"}
 
 
-def test_the_number_of_predictions_is_that_of_the_data(run, build, two, tmp_path):
-    """Two commands had to be told the same number, and training failed where they were not.
+def test_the_data_decides_the_number_of_predictions(run, build, two, tmp_path):
+    """Two commands needed the same number, and training failed if they differed.
 
     (google-research/bert#752, google-research/bert#1365)
     """
@@ -159,7 +159,7 @@ UNAFFABLE = "unaffable unaffable\na unaffable\n\nunaffable\nb unaffable\n"
         (re.sub("[ab] ", "", UNAFFABLE), 0.15, {3}),  # no word fits, and one is predicted
     ],
 )
-def test_a_word_is_predicted_whole_or_not_at_all_and_every_example_has_one(
+def test_every_piece_of_a_word_is_predicted_or_none_and_every_example_has_one(
     build, text, share, sizes
 ):
     """Parts of a word were masked; where all words were long, nothing was predicted.
@@ -196,7 +196,7 @@ if __name__ == "__main__":
 """
 
 
-def test_hash_seeds_workers_and_what_ran_before_do_not_show_in_any_byte(corpus, done, tmp_path):
+def test_hash_seeds_workers_and_earlier_runs_change_no_byte(corpus, done, tmp_path):
     """The same command gave other data, by the interpreter's hashes or the order of the workers.
 
     Or it waited for ever, for workers that were forked after torch had started its threads.
@@ -233,7 +233,7 @@ def test_hash_seeds_workers_and_what_ran_before_do_not_show_in_any_byte(corpus, 
 SIX = "\n\n".join("\n".join(f"a doc{d} sentence{i} ." for i in range(4)) for d in range(6))
 
 
-def test_no_sentence_is_in_both_parts_not_even_as_a_random_b(build):
+def test_no_sentence_is_in_both_splits_even_as_a_random_b(build):
     """Copies of one document were both trained on and held out. (tomhosking/hrq-vae#2)"""
     words = ["a", ".", *(f"doc{d}" for d in range(6)), *(f"sentence{i}" for i in range(4))]
     found = build(SIX, "--dupe-factor", 5, "--valid-fraction", 0.34, words=words)
@@ -248,7 +248,7 @@ def test_no_sentence_is_in_both_parts_not_even_as_a_random_b(build):
         assert {e.is_next for e in found.examples(split)} == {True, False}
 
 
-def test_too_few_documents_to_hold_any_out_are_told(build):
+def test_too_few_documents_to_hold_any_out_give_a_warning(build):
     """A part of one document has no other to draw from. (google-research/bert#1332)"""
     text = "\n\n".join(SIX.split("\n\n")[:3])
     found = build(text, "--valid-fraction", 0.34)
@@ -256,7 +256,7 @@ def test_too_few_documents_to_hold_any_out_are_told(build):
     assert "warning: 3 documents are too few to hold any out, so valid/ is empty\n" in found.log
 
 
-def test_data_of_another_vocabulary_is_never_taken_for_this_one(run, done, build, two, tmp_path):
+def test_data_of_another_vocabulary_is_never_mistaken_for_this_one(run, done, build, two, tmp_path):
     """Data built with another vocabulary was used again for having the same name.
 
     (huggingface/transformers#7632)
@@ -295,6 +295,6 @@ def test_data_of_another_vocabulary_is_never_taken_for_this_one(run, done, build
     manifests = (json.loads((f.folder / "manifest.json").read_text()) for f in (first, other))
     ours, theirs = ({**manifest, "inputs": None} for manifest in manifests)
     assert ours == theirs, "all is of the new vocabulary"
-    rebuilt, anew = digests(first.folder), digests(other.folder)
-    assert {**rebuilt, "manifest.json": ""} == {**anew, "manifest.json": ""}
+    rebuilt, other_seed = digests(first.folder), digests(other.folder)
+    assert {**rebuilt, "manifest.json": ""} == {**other_seed, "manifest.json": ""}
     assert rebuilt["train/data-00000.arrow"] != before["train/data-00000.arrow"]

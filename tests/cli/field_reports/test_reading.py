@@ -86,7 +86,7 @@ def test_no_seed_cuts_a_character_or_a_line(of_multibyte_characters):
     assert len(different) == 30
 
 
-def test_workers_cut_no_character_or_line_either(of_multibyte_characters, monkeypatch):
+def test_workers_cut_no_character_or_line(of_multibyte_characters, monkeypatch):
     """Parts of a file for parts of the work were bounded by bytes.
 
     (dhlee347/pytorchic-bert#1)
@@ -96,7 +96,7 @@ def test_workers_cut_no_character_or_line_either(of_multibyte_characters, monkey
     assert of_multibyte_characters("--workers", 2) == alone
 
 
-def test_nul_characters_are_deleted_and_get_into_no_vocabulary(build):
+def test_nul_characters_are_deleted_and_never_enter_a_vocabulary(build):
     """A NUL lost its line, or made a row of the vocabulary that could not be loaded.
 
     (google/sentencepiece#331)
@@ -124,7 +124,7 @@ HALVES = {
         ("text.txt", "1 lines were not valid UTF-8; the bad bytes became U+FFFD"),
     ],
 )
-def test_half_a_surrogate_pair_is_replaced_and_told(build, name, warning):
+def test_half_a_surrogate_pair_is_replaced_with_a_warning(build, name, warning):
     """Half a surrogate pair raised UnicodeEncodeError far from its line.
 
     (huggingface/transformers#8886)
@@ -143,7 +143,7 @@ def test_half_a_surrogate_pair_is_replaced_and_told(build, name, warning):
     ],
 )
 @pytest.mark.parametrize("command", ["build-data", "train-tokenizer"])
-def test_half_a_surrogate_pair_is_refused_with_its_line_where_asked(
+def test_half_a_surrogate_pair_is_refused_with_its_line_if_asked(
     run, tmp_path, name, problem, command
 ):
     """The same error named no line, and left half a result. (openai/tiktoken#82)"""
@@ -159,7 +159,7 @@ def test_half_a_surrogate_pair_is_refused_with_its_line_where_asked(
 
 
 @pytest.mark.parametrize("command", ["build-data", "train-tokenizer"])
-def test_compressed_text_gives_what_the_plain_one_gives(done, tmp_path, two, command):
+def test_compressed_text_gives_the_data_of_plain_text(done, tmp_path, two, command):
     """One stage unpacked its input and another took the packed bytes for text.
 
     (piskvorky/gensim#3246)
@@ -208,13 +208,13 @@ def test_ten_passes_take_the_memory_of_one(tmp_path, vocabulary):
         out = tmp_path / f"{name}-{dupe_factor}"
         command = ["build-data", tmp_path / name, "--out", out, "--tokenizer", vocab, "--quiet"]
         command += ["--dupe-factor", dupe_factor, "--workers", 2]
-        told = subprocess.run(
+        child = subprocess.run(
             [sys.executable, "-c", TELL_MEMORY, *map(str, command)],
             check=True,
             capture_output=True,
             text=True,
         )
-        return int(told.stdout) * (1 if sys.platform == "darwin" else 1024)
+        return int(child.stdout) * (1 if sys.platform == "darwin" else 1024)
 
     base, once, tenfold = peak("small.txt", 1), peak("big.txt", 1), peak("big.txt", 10)
     assert tenfold < 1.3 * once

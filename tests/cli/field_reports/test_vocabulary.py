@@ -46,8 +46,8 @@ def test_entries_that_are_separators_keep_their_rows_from_the_file_to_the_model(
     assert config["vocab_size"] == 17
 
 
-def test_symbols_and_emoji_become_unknown_tokens_and_none_is_dropped(build):
-    """Signs and emoji vanished from the text, or took a whole line with them.
+def test_symbols_and_emoji_become_unknown_tokens_and_are_not_dropped(build):
+    """Signs and emoji vanished from the text, or took the line with them.
 
     (dotnet/machinelearning#7725, google-research/bert#1158)
     """
@@ -64,7 +64,7 @@ def test_symbols_and_emoji_become_unknown_tokens_and_none_is_dropped(build):
     }
 
 
-def test_special_tokens_spelled_in_the_text_are_letters_and_brackets(build):
+def test_special_tokens_spelled_in_the_text_are_plain_text(build):
     """ "[SEP]" in a text became a separator, and "[PAD]" hid the rest of it from attention.
 
     (huggingface/tokenizers#722, huggingface/transformers#26468)
@@ -86,7 +86,7 @@ def test_special_tokens_spelled_in_the_text_are_letters_and_brackets(build):
 # ------------------------------------------------------------------------------------- learned ones
 
 
-def test_the_order_of_the_files_does_not_show_in_a_vocabulary(done, tmp_path):
+def test_the_order_of_the_files_does_not_change_a_vocabulary(done, tmp_path):
     """The same text gave other ids the next time, so that no checkpoint fitted.
 
     (huggingface/tokenizers#1794)
@@ -117,8 +117,8 @@ def test_a_vocabulary_smaller_than_the_alphabet_names_what_it_needs(run, shared,
 
     result = learn(20)
     assert (result.exit_code, result.stdout, list(tmp_path.iterdir())) == (2, "", [])
-    told, needed = result.stderr.split(" need ")
-    assert told == (
+    message, needed = result.stderr.split(" need ")
+    assert message == (
         "error: --vocab-size 20 is too small: special tokens and the characters of this text"
     )
     needed = int(needed.split(";")[0])
@@ -131,7 +131,7 @@ def test_a_vocabulary_smaller_than_the_alphabet_names_what_it_needs(run, shared,
     assert characters <= {word[-1] for word in words[5:]}
 
 
-def test_a_text_too_small_for_the_size_asked_gives_fewer_entries_and_says_so(
+def test_a_text_too_small_for_the_size_gives_fewer_entries_with_a_warning(
     done, tmp_path, two, build, model_of
 ):
     """The model took its size from the request, and its vocabulary had another.
@@ -139,14 +139,14 @@ def test_a_text_too_small_for_the_size_asked_gives_fewer_entries_and_says_so(
     (huggingface/tokenizers#950)
     """
     (tmp_path / "two.txt").write_text(two)
-    told = done(
+    output = done(
         *("train-tokenizer", tmp_path / "two.txt", "--out", tmp_path / "out"),
         *("--vocab-size", 30_000, "--json"),
     )
     # 5 special tokens, 8 letters and the full stop, each of them a word
     warning = "warning: learned 14 tokens instead of 30000: the text has no more\n"
-    assert json.loads(told.stdout)["vocab_size"] == 14
-    assert warning in told.stderr
+    assert json.loads(output.stdout)["vocab_size"] == 14
+    assert warning in output.stderr
     assert (tmp_path / "out/vocab.txt").read_bytes().count(b"\n") == 14
     found = build(two, "--vocab-size", 30_000, words=None)
     assert warning in found.log
