@@ -144,9 +144,9 @@ Inputs = Annotated[
     list[str],
     typer.Argument(
         metavar="INPUT",
-        help="Text: .txt, .jsonl (also .gz, .bz2, .xz, .zst) or .parquet files, folders of them, "
-        "globs, hf:NAME[/CONFIG][:SPLIT], or - for standard input (jsonl:- for JSONL). A blank "
-        "line or a row ends a document.",
+        help="Text: .txt, .jsonl, .json, .csv, .tsv (also .gz, .bz2, .xz, .zst) or .parquet files, "
+        "folders of them, globs, hf:NAME[/CONFIG][:SPLIT], or - for standard input (jsonl:-, "
+        "csv:- or tsv:- for rows). A blank line or a row ends a document.",
         show_default=False,
     ),
 ]

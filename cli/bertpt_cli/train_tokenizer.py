@@ -22,7 +22,8 @@ def train_tokenizer(
     text_field: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="Field of a JSONL or Parquet row that contains the text."
+            metavar="NAME",
+            help="Field of a row that contains the text; a.b is the field b of a struct a.",
         ),
     ] = "text",
     strict: Annotated[

@@ -12,6 +12,11 @@ def format_size(num_bytes: float) -> str:
     return f"{num_bytes:.1f} TB"
 
 
+def shorten(text: str, max_length: int = 200) -> str:
+    """Cut a long text for a message."""
+    return text if len(text) <= max_length else f"{text[: max_length - 3]}..."
+
+
 def printable(path: object) -> str:
     """Return a path, or another shell word, with U+FFFD in place of bytes that are not UTF-8."""
     return os.fsencode(str(path)).decode("utf-8", "replace")

@@ -302,7 +302,7 @@ def test_a_changed_folder_is_refused(make):
     data = make(TWO)
     vocab = data.paths[0] / "tokenizer/tokenizer.json"
     vocab.write_text(vocab.read_text().replace('"a": 5', '"a": 6').replace('"b": 6', '"b": 5'))
-    with pytest.raises(ValueError, match="damaged or changed"):
+    with pytest.raises(ValueError, match="damaged or was changed"):
         _ = Dataset(data.paths[0]).tokenizer
     (data.paths[0] / "manifest.json").write_text(
         json.dumps({**data.manifest, "examples": {"train": 1, "valid": 0}})

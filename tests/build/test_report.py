@@ -45,7 +45,8 @@ def test_a_share_of_nothing_is_none():
 
 NONE_FOUND = (
     *("single_sentence_documents", "empty_sentences", "replaced_lines", "repeated_files"),
-    *("nul_lines", "surrogate_rows", "empty_rows", "cut_sentences", "json_like_files"),
+    *("nul_lines", "surrogate_rows", "empty_rows", "cut_sentences", "row_like_files"),
+    *("cut_lines", "gutenberg_files"),
 )
 SOUND = {
     "documents": {"train": 10, "valid": 2},

@@ -9,6 +9,7 @@ from bertpt.build import tokenize as stage
 from bertpt.build import workers
 from bertpt.build.tokenize import tokenize
 from bertpt.build.workers import Workers
+from bertpt.corpus.corpus import Piece
 from bertpt.progress import Progress
 from bertpt.tokenizer.tokenizer import from_vocab
 
@@ -25,7 +26,7 @@ def text_counts(tmp_path):
     def text_counts(documents, number=1, dtype=UINT16):
         with Workers(number) as pool:
             return tokenize(
-                documents,
+                [Piece(document, ends_document=True) for document in documents],
                 tmp_path / "tokenizer",
                 tmp_path,
                 dtype,

@@ -160,25 +160,25 @@ def test_a_folder_is_searched_in_sorted_order_for_text_files(tmp_path):
     for name in (*reversed(texts), "notes.md", ".hidden.txt", "g.json", "h.gz"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert [os.path.relpath(file, tmp_path) for file in find_files([str(tmp_path)])] == texts
+    assert [os.path.relpath(file, tmp_path) for file in find_files([str(tmp_path)]).files] == texts
 
 
 def test_a_glob_matches_in_sorted_order(tmp_path):
     for name in ("2.txt", "1.txt", "3.md"):
         (tmp_path / name).touch()
-    assert list(find_files([f"{tmp_path}/*.txt"])) == [f"{tmp_path}/1.txt", f"{tmp_path}/2.txt"]
+    assert find_files([f"{tmp_path}/*.txt"]).files == [f"{tmp_path}/1.txt", f"{tmp_path}/2.txt"]
 
 
 def test_a_name_that_holds_a_glob_character_is_a_name_first(tmp_path):
     (tmp_path / "a[1].txt").touch()
-    assert list(find_files([f"{tmp_path}/a[1].txt"])) == [f"{tmp_path}/a[1].txt"]
+    assert find_files([f"{tmp_path}/a[1].txt"]).files == [f"{tmp_path}/a[1].txt"]
 
 
 def test_inputs_keep_the_order_in_which_they_are_given(tmp_path):
     for name in ("1.txt", "2.txt"):
         (tmp_path / name).touch()
     names = [f"{tmp_path}/2.txt", "-", f"{tmp_path}/1.txt"]
-    assert list(find_files(names)) == names
+    assert find_files(names).files == names
 
 
 def test_a_named_pipe_is_read(tmp_path):
@@ -222,7 +222,7 @@ def test_hidden_folders_and_tokenizers_in_a_folder_are_not_read(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "data/tokenizer/tokenizer_config.json").touch()
-    assert list(find_files([str(tmp_path)])) == [str(tmp_path / "good/c.txt")]
+    assert find_files([str(tmp_path)]).files == [str(tmp_path / "good/c.txt")]
 
 
 def test_a_file_that_is_given_twice_is_read_once(tmp_path):
@@ -238,7 +238,7 @@ def test_a_file_that_is_given_twice_is_read_once(tmp_path):
 # ------------------------------------------------------------------------------- parts of a corpus
 
 NUMBERS = itertools.count()
-COUNTS = ("replaced_lines", "surrogate_rows", "nul_lines", "empty_rows", "json_like_files")
+COUNTS = ("replaced_lines", "surrogate_rows", "nul_lines", "empty_rows", "row_like_files")
 CLEAN = ["One. Two.", "a b", "\u200b", "c\u2028d"]
 # Blank lines, blank characters, and what is mended.
 LINES = [
@@ -362,7 +362,7 @@ def test_only_the_part_with_the_first_line_warns_of_text_like_json(tmp_path):
     path.write_bytes(JSON_LINE + b"\n\nb\n")
     parts = [Corpus([str(path)], shard=f"{i}/2") for i in (1, 2)]
     list(map(list, parts))
-    assert [part.counts["json_like_files"] for part in parts] == [1, 0]
+    assert [part.counts["row_like_files"] for part in parts] == [1, 0]
 
 
 def test_a_part_is_the_same_on_every_pass(tmp_path):

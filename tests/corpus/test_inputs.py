@@ -248,7 +248,8 @@ JSONL_FAULTS = {
     ),
     b"{}": ": line 2 has no field 'text', or any other",
     b'{"text": 12}': ": line 2: field 'text' is not text but 12",
-    b'{"text": ["a"]}': ": line 2: field 'text' is not text but ['a']",
+    b'{"text": ["a", 1]}': ": line 2: field 'text' is not text but ['a', 1]",
+    b'{"text": {"a": "b"}}': ": line 2: field 'text' is not text but {'a': 'b'}",
     b'{"text": false}': ": line 2: field 'text' is not text but False",
 }
 
@@ -399,18 +400,18 @@ def test_text_that_begins_like_jsonl_is_read_as_text_and_counted(tmp_path, piped
     rows = '{"text": "a"}\n{"text": "b"}'
     documents, corpus = read(tmp_path / "a.txt", rows.encode())
     assert documents == [rows.split("\n")]
-    assert corpus.counts["json_like_files"] == 1
+    assert corpus.counts["row_like_files"] == 1
     piped(rows.encode())
     corpus = Corpus(["-"])
     list(corpus)
-    assert corpus.counts["json_like_files"] == 1
+    assert corpus.counts["row_like_files"] == 1
 
 
 @pytest.mark.parametrize("text", ['{"body": "a"}', '{"text": 1}', "{a", "{}", "[1]", "a b"])
 def test_other_text_is_not_mistaken_for_jsonl(tmp_path, text):
     documents, corpus = read(tmp_path / "a.txt", text.encode())
     assert documents == [[text]]
-    assert corpus.counts["json_like_files"] == 0
+    assert corpus.counts["row_like_files"] == 0
 
 
 @pytest.mark.parametrize("form", [as_text, as_parquet])

@@ -13,13 +13,13 @@ from bertpt import files
 from bertpt.build.disk import disk_use, estimate_message, folder_size, shortage_warning
 from bertpt.build.documents import StoredDocuments, save_array
 from bertpt.build.make_examples import Split
-from bertpt.build.report import collect_counts, find_warnings
+from bertpt.build.report import RENAME_ROWS, collect_counts, find_warnings
 from bertpt.build.splits import WrittenSplit, split_documents, write_split
 from bertpt.build.spool import TextSpool
 from bertpt.build.tokenize import tokenize
 from bertpt.build.workers import Workers
 from bertpt.config import BuildConfig, TokenizerConfig
-from bertpt.corpus.corpus import Corpus
+from bertpt.corpus.corpus import Corpus, Piece
 from bertpt.data import dataset
 from bertpt.data.example import token_dtype
 from bertpt.data.masking import Masking
@@ -46,7 +46,7 @@ def build_data(
     """Turn text into a DATA folder of examples.
 
     Args:
-        inputs: files, folders, globs, `hf:` names, or `-` (`jsonl:-`) for standard input.
+        inputs: files, folders, globs, `hf:` names, or `-` (also `jsonl:-`) for standard input.
         out: the DATA folder to create.
         tokenizer_path: a tokenizer.json, a vocab.txt or a folder with one; `None` learns one.
         config: how to make examples.
@@ -122,6 +122,8 @@ def build_folder(
         shard=config.shard,
         sample_bytes=sample_bytes,
     )
+    if corpus.ignored:
+        progress.log(corpus.ignored)
     if sample_bytes is None:
         vocab_size = len(source.vocab) if isinstance(source, Tokenizer) else source.vocab_size
         learns = learned is not None
@@ -148,7 +150,12 @@ def build_folder(
             "vocab_size": len(vocabulary.vocab),
             **counts,
             "warnings": find_warnings(
-                counts, vocabulary, config, learned, is_sample=corpus.is_sampled
+                counts,
+                vocabulary,
+                config,
+                learned,
+                problems=corpus.problems,
+                is_sample=corpus.is_sampled,
             ),
             "shards": [shard for split in splits.values() for shard in split.shards],
         }
@@ -177,14 +184,14 @@ class _Job:
 
 
 def _prepare_vocabulary(
-    source: Tokenizer | TokenizerConfig, text: Iterator[list[str]], job: _Job
-) -> tuple[Tokenizer, Iterator[list[str]] | TextSpool]:
+    source: Tokenizer | TokenizerConfig, text: Iterator[Piece], job: _Job
+) -> tuple[Tokenizer, Iterator[Piece] | TextSpool]:
     """Save the vocabulary, learned from the text if it is not given.
 
     Returns:
         The vocabulary, and the text: learning spools it to disk.
     """
-    kept: Iterator[list[str]] | TextSpool = text
+    kept: Iterator[Piece] | TextSpool = text
     if isinstance(source, Tokenizer):
         vocabulary = source
     else:
@@ -201,7 +208,7 @@ def _prepare_vocabulary(
 
 
 def _tokenize(
-    text: Iterator[list[str]] | TextSpool, vocabulary: Tokenizer, job: _Job
+    text: Iterator[Piece] | TextSpool, vocabulary: Tokenizer, job: _Job
 ) -> tuple[StoredDocuments, dict[str, Any]]:
     """Write the text's token ids to `scratch`; return them with counts of the text."""
     spool = text if isinstance(text, TextSpool) else None
@@ -236,6 +243,8 @@ def _require_documents(num_documents: int, job: _Job) -> None:
         if shard:
             raise InputError(f"{corpus.name}: no document in part {shard}; make fewer parts")
         raise InputError(f"{corpus.name}: contains no text{sampled}")
+    if num_documents == 1 and corpus.counts["row_like_files"]:
+        raise InputError(f"{corpus.name}: looks like JSON, CSV or TSV; {RENAME_ROWS}")
     if num_documents == 1 and job.config.objective == "nsp":
         where = f" in part {shard}" if shard else sampled
         fewer = "make fewer parts, " if shard else ""

@@ -1,5 +1,6 @@
 """Counts of a DATA folder for its manifest, and the warnings that follow from them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,9 @@ def length_histogram(lengths: dict[str, np.ndarray]) -> dict[str, list[int]]:
 
 # ---------------------------------------------------------------------------------------- warnings
 
+RENAME_ROWS = (
+    "rename them to end in .jsonl, .json, .csv or .tsv (jsonl:-, csv:- or tsv:- for standard input)"
+)
 # Counts that give a warning unless they are 0.
 WARNED_COUNTS = {
     "empty_sentences": "sentences were empty after cleaning and left out",
@@ -162,7 +166,10 @@ WARNED_COUNTS = {
     "surrogate_rows": "rows contained half a surrogate pair, which became U+FFFD",
     "empty_rows": "rows contained no text and were left out",
     "cut_sentences": "times a sentence of more than 65,536 characters was cut",
-    "json_like_files": "inputs look like JSONL but were read as text; give .jsonl or jsonl:-",
+    "cut_lines": "times a line of more than 4 MB was cut",
+    "row_like_files": f"inputs look like JSON, CSV or TSV but were read as text; {RENAME_ROWS}",
+    "gutenberg_files": "inputs contain Project Gutenberg's header or licence, which every book "
+    "repeats; keep only the text between the *** START and *** END lines",
 }
 
 
@@ -172,11 +179,18 @@ def find_warnings(
     config: BuildConfig,
     learned: TokenizerConfig | None,
     *,
+    problems: Mapping[str, str] | None = None,
     is_sample: bool = False,
 ) -> list[str]:
     """Return what to know about the data before training on it.
 
-    For a sample, leave out warnings that more text would resolve.
+    Args:
+        counts: as returned by `collect_counts`.
+        vocabulary: the tokenizer.
+        config: how the examples were made.
+        learned: how the vocabulary was learned, if it was.
+        problems: where each kind of repair was needed first, as in `Corpus.problems`.
+        is_sample: leave out warnings that more text would resolve.
     """
     candidates = [
         None if is_sample else _small_vocabulary(vocabulary, learned),
@@ -186,10 +200,17 @@ def find_warnings(
         _duplicates(counts),
         _poor_vocabulary(counts),
         _cap_binds(counts, config),
-        *(f"{counts[key]} {what}" if counts[key] else None for key, what in WARNED_COUNTS.items()),
+        *(
+            f"{counts[key]} {what}{_first(key, problems or {})}" if counts[key] else None
+            for key, what in WARNED_COUNTS.items()
+        ),
     ]
     prefix = "in the sample, " if is_sample else ""
     return [f"{prefix}{warning}" for warning in candidates if warning]
+
+
+def _first(key: str, problems: Mapping[str, str]) -> str:
+    return f"; the first is {problems[key]}" if key in problems else ""
 
 
 def _small_vocabulary(vocabulary: Tokenizer, learned: TokenizerConfig | None) -> str | None:

@@ -3,6 +3,10 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from bertpt.corpus.corpus import Piece
+
+SENTENCES_PER_PIECE = 1 << 13
+
 
 class TextSpool:
     """Documents of sentences in a text file: iterate to read them back.
@@ -16,26 +20,28 @@ class TextSpool:
         self._path = path
         self.num_documents = self.num_sentences = 0
 
-    def write(self, documents: Iterable[list[str]]) -> Iterator[str]:
+    def write(self, pieces: Iterable[Piece]) -> Iterator[str]:
         """Write documents, and yield each sentence as it is written."""
         with self._path.open("w", encoding="utf-8", newline="\n") as file:
-            for document in documents:
-                for sentence in document:
+            for sentences, ends_document in pieces:
+                for sentence in sentences:
                     file.write(f"{sentence}\n")
                     yield sentence
-                file.write("\n")
-                self.num_documents += 1
-                self.num_sentences += len(document)
+                self.num_sentences += len(sentences)
+                if ends_document:
+                    file.write("\n")
+                    self.num_documents += 1
 
-    def __iter__(self) -> Iterator[list[str]]:
-        document: list[str] = []
+    def __iter__(self) -> Iterator[Piece]:
+        sentences: list[str] = []
         with self._path.open(encoding="utf-8", newline="\n") as file:
             for line in file:
-                if line == "\n":
-                    yield document
-                    document = []
-                else:
-                    document.append(line[:-1])
+                ends_document = line == "\n"
+                if not ends_document:
+                    sentences.append(line[:-1])
+                if ends_document or len(sentences) >= SENTENCES_PER_PIECE:
+                    yield Piece(sentences, ends_document)
+                    sentences = []
 
     def remove(self) -> None:
         """Delete the file, if there is one."""

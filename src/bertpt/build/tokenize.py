@@ -17,6 +17,7 @@ from bertpt.build.arrow import to_strings
 from bertpt.build.cached_tokenizer import ChunkTokenizer
 from bertpt.build.documents import DOCUMENTS, DocumentWriter, StoredDocuments
 from bertpt.build.workers import Workers
+from bertpt.corpus.corpus import Piece
 from bertpt.progress import Progress
 from bertpt.tokenizer.tokenizer import load_tokenizer
 
@@ -26,7 +27,7 @@ HASH_BYTES = 8
 
 
 def tokenize(
-    documents: Iterable[list[str]],
+    documents: Iterable[Piece],
     tokenizer_path: Path,
     folder: Path,
     dtype: np.dtype,
@@ -39,7 +40,7 @@ def tokenize(
     """Tokenize documents; drop sentences without tokens.
 
     Args:
-        documents: lists of sentences.
+        documents: pieces of documents, in order.
         tokenizer_path: a tokenizer folder.
         folder: where to write the ids.
         dtype: of the ids.
@@ -125,13 +126,13 @@ def _hashes(data: "bytes | memoryview", ends: np.ndarray) -> bytearray:
     return hashes
 
 
-def _batches(documents: Iterable[list[str]]) -> Iterator[tuple[list[str], np.ndarray]]:
+def _batches(documents: Iterable[Piece]) -> Iterator[tuple[list[str], np.ndarray]]:
     """Yield sentences and their `is_last`, about `CHARS_PER_TASK` characters at a time."""
     sentences: list[str] = []
     is_last: list[bool] = []
     num_chars = 0
-    for document in documents:
-        for sentence in document:
+    for piece in documents:
+        for sentence in piece.sentences:
             sentences.append(sentence)
             is_last.append(False)
             num_chars += len(sentence)
@@ -139,7 +140,7 @@ def _batches(documents: Iterable[list[str]]) -> Iterator[tuple[list[str], np.nda
                 # Keep back the last sentence: its document may end with it.
                 yield sentences[:-1], np.array(is_last[:-1])
                 sentences, is_last, num_chars = [sentence], [False], len(sentence)
-        if document:
+        if piece.ends_document and is_last:
             is_last[-1] = True
     yield sentences, np.array(is_last, dtype=bool)
 

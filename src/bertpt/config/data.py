@@ -70,7 +70,9 @@ class BuildConfig(Settings):
     sentence_per_line: bool = setting(
         default=False, help="Take each line as a sentence instead of splitting lines."
     )
-    text_field: str = setting("text", "Field of a JSONL or Parquet row that contains the text.")
+    text_field: str = setting(
+        "text", "Field of a row that contains the text; a.b is the field b of a struct a."
+    )
     strict: bool = setting(
         default=False,
         help="Refuse text with invalid UTF-8, NUL characters or lone surrogates instead of "

@@ -6,10 +6,10 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertpt.config import parse_shard
-from bertpt.corpus.inputs import display_name, find_files, identity, size_on_disk
+from bertpt.corpus.inputs import NAME_THEM, display_name, find_files, identity, size_on_disk
 from bertpt.corpus.readers import Document, read_documents
 from bertpt.corpus.sentences import SentenceSplitter
 from bertpt.errors import InputError, SettingError
@@ -23,21 +23,30 @@ COUNTS = (
     "nul_lines",  # lines and rows with NUL characters, which were removed
     "surrogate_rows",  # rows with half a surrogate pair, which became U+FFFD
     "empty_rows",  # rows without text, which were left out
+    "cut_lines",  # cuts in lines longer than `bertpt.corpus.lines.MAX_LINE_BYTES`
     "cut_sentences",  # cuts in sentences longer than any example
-    "json_like_files",  # plain texts that look like JSONL
+    "row_like_files",  # plain texts that look like JSON, CSV or TSV
+    "gutenberg_files",  # texts with Project Gutenberg's header or licence
     "repeated_files",  # files given more than once, which are read once
 )
 
 
+class Piece(NamedTuple):
+    """Consecutive sentences of one document; a long document comes in several pieces."""
+
+    sentences: list[str]
+    ends_document: bool
+
+
 @dataclass
 class Corpus:
-    """Documents of INPUT arguments; iterate for the sentences of each.
+    """Documents of INPUT arguments; iterate for the sentences of each, or for `pieces` of them.
 
     `bertpt.corpus.readers.read_documents` says what a document is. No sentence crosses lines.
 
     Args:
-        inputs: files, folders, globs, `hf:` names, or `-` (`jsonl:-`) for standard input. A file
-            given twice is read once: otherwise its text would be both trained on and held out.
+        inputs: files, folders, globs, `hf:` names, or `-` (also `jsonl:-`) for standard input. A
+            file given twice is read once: otherwise its text would be trained on and held out.
         language: ISO 639 code of the sentence splitter.
         sentence_per_line: take each line as a sentence.
         text_field: the field of a row that contains the text.
@@ -50,7 +59,9 @@ class Corpus:
 
     Attributes:
         files: the files of this part.
+        ignored: a message about files in folders that are not read, or "".
         counts: what was found in the last pass, by the names in `COUNTS`.
+        problems: where each kind of repair was needed first, by the names in `COUNTS`.
         is_sampled: whether the last pass left text out.
         num_bytes: bytes read so far on disk; for `hf:` names, bytes of text.
         num_text_bytes: uncompressed bytes read so far.
@@ -70,7 +81,9 @@ class Corpus:
     shard: str | None = field(default=None, kw_only=True)
     sample_bytes: int | None = field(default=None, kw_only=True)
     files: list[str] = field(init=False)
+    ignored: str = field(init=False)
     counts: Counter[str] = field(init=False, default_factory=Counter)
+    problems: dict[str, str] = field(init=False, default_factory=dict)
     is_sampled: bool = field(init=False, default=False)
     num_bytes: int = field(init=False, default=0)
     num_text_bytes: int = field(init=False, default=0)
@@ -84,7 +97,11 @@ class Corpus:
             raise SettingError("text_field", "'' is not a field name")
         part, num_parts = parse_shard(self.shard)
         by_identity: dict[object, list[str]] = {}
-        for file in find_files(self.inputs):
+        found = find_files(self.inputs)
+        self.ignored = found.describe_ignored()
+        if self.ignored:
+            self.ignored = f"ignored {self.ignored}; {NAME_THEM}"
+        for file in found.files:
             by_identity.setdefault(identity(file), []).append(file)
         groups = list(by_identity.values())
         self._part_of_documents = (part - 1, num_parts)
@@ -107,34 +124,51 @@ class Corpus:
         return None if None in sizes else sum(size or 0 for size in sizes)
 
     def __iter__(self) -> Iterator[list[str]]:
+        document: list[str] = []
+        for piece in self.pieces():
+            document += piece.sentences
+            if piece.ends_document:
+                yield document
+                document = []
+
+    def pieces(self) -> Iterator[Piece]:
+        """Iterate in bounded memory; documents without sentences are left out."""
         self.counts = Counter(repeated_files=self._num_repeated_files)
+        self.problems = {}
         self.is_sampled = False
         self.num_bytes = self.num_text_bytes = 0
         splitter = SentenceSplitter(None if self.sentence_per_line else self.language)
+        has_sentences = False
         for document in self._this_part():
             if self.strict and document.first_problem:
                 raise InputError(f"{document.first_problem}; repair it, or leave out `strict`")
             sentences = [part for line in document.lines for part in splitter.split(line)]
             self.counts.update(document.counts, cut_sentences=splitter.num_cuts)
+            self.problems = document.problems | self.problems
             splitter.num_cuts = 0
-            if sentences:
-                yield sentences
+            has_sentences |= bool(sentences)
+            if sentences or (has_sentences and not document.continues):
+                yield Piece(sentences, not document.continues)
+            has_sentences &= document.continues
 
-    def with_progress(self, bar: Any) -> Iterator[list[str]]:
-        """Iterate, updating a progress bar with the bytes read."""
-        for document in self:
-            yield document
+    def with_progress(self, bar: Any) -> Iterator[Piece]:
+        """Iterate over `pieces`, updating a progress bar with the bytes read."""
+        for piece in self.pieces():
+            yield piece
             bar.update(max(0, self.num_bytes - bar.n))  # estimates may go down
         bar.update(max(0, self.num_bytes - bar.n))
         bar.close()
 
     def _this_part(self) -> Iterator[Document]:
         part, num_parts = self._part_of_documents
-        number = 0
+        number, has_text = 0, False
         for document in self._sample() if self.sample_bytes else self._all():
             if number % num_parts == part:
                 yield document
-            number += document.has_text
+            has_text |= document.has_text
+            if not document.continues:
+                number += has_text
+                has_text = False
 
     def _all(self) -> Iterator[Document]:
         for file in self.files:
@@ -151,7 +185,7 @@ class Corpus:
             with closing(self._read(file, max_text_bytes=missing)) as documents:
                 for document in documents:
                     yield document
-                    if self.num_text_bytes >= end:
+                    if self.num_text_bytes >= end and not document.continues:
                         self.is_sampled = True
                         break
             if self.num_text_bytes >= wanted:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertpt.corpus.rows import lookup, require_field
 from bertpt.errors import InputError
 
 PREFIX = "hf:"
@@ -62,12 +63,11 @@ def hub_rows(name: str, field: str) -> Iterator[Any]:
     rows = _load(name)
     fields = rows.features and list(rows.features)
     if fields:
-        require_field(name, field, fields)
-        rows = rows.select_columns([field])  # do not decode other columns, such as images
+        column = require_field(name, field, fields)
+        rows = rows.select_columns([column])  # do not decode other columns, such as images
     with _one_line_errors(name):
         for number, row in enumerate(rows, start=1):
-            require_field(f"{name}: row {number}", field, list(row))
-            yield row[field]
+            yield lookup(row, field, position=f"{name}: row {number}")
 
 
 def _load(name: str) -> Any:
@@ -98,11 +98,3 @@ def _one_line_errors(name: str) -> Iterator[None]:
     except Exception as error:
         problem = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{name} cannot be read: {problem}") from error
-
-
-def require_field(position: str, field: str, fields: list[str]) -> None:
-    """Refuse rows without a field; the message lists the fields they have."""
-    if field not in fields:
-        names = ", ".join(map(repr, fields[:20])) + (", ..." if len(fields) > 20 else "")
-        available = f"only {names}; choose one with `text_field`" if fields else "or any other"
-        raise InputError(f"{position} has no field {field!r}, {available}")

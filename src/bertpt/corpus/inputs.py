@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -21,9 +21,15 @@ from bertpt.corpus.hub import HubName, is_hub
 from bertpt.errors import InputError, OutputError
 
 COMPRESSED_ENDINGS = ("", ".gz", ".bz2", ".xz", ".zst")
-ROW_ENDINGS = tuple(f".jsonl{ending}" for ending in COMPRESSED_ENDINGS)
-FOLDER_ENDINGS = (*(f".txt{ending}" for ending in COMPRESSED_ENDINGS), *ROW_ENDINGS, ".parquet")
-STANDARD_INPUT = {"-": "standard input", "jsonl:-": "standard input"}
+# Formats with rows that a name tells; a text may start like any of them.
+ROW_FORMATS = (".jsonl", ".json", ".csv", ".tsv")
+# Of .json files in a folder, most hold settings; they must be named.
+FOLDER_FORMATS = (".txt", ".jsonl", ".csv", ".tsv")
+FOLDER_ENDINGS = (
+    *(form + ending for form in FOLDER_FORMATS for ending in COMPRESSED_ENDINGS),
+    ".parquet",
+)
+STANDARD_INPUT = dict.fromkeys(("-", "jsonl:-", "csv:-", "tsv:-"), "standard input")
 
 OPENERS: dict[re.Pattern[bytes], Callable[[Any], Any]] = {
     re.compile(rb"\x1f\x8b"): gzip.open,
@@ -38,58 +44,90 @@ OPENERS: dict[re.Pattern[bytes], Callable[[Any], Any]] = {
 }
 # The magic number and the first field of the header after it; "PAR1" may be a word.
 PARQUET = re.compile(rb"PAR1\x15")
-# Files that are not text.
-FOREIGN = {
-    re.compile(rb"PK\x03\x04"): "a zip archive; unpack it first",
-    re.compile(rb"%PDF-"): "a PDF; extract its text first",
-    re.compile(rb"\xff\xfe|\xfe\xff"): "UTF-16; convert it first (iconv -f UTF-16 -t UTF-8)",
-}
+START_BYTES = 1 << 14  # enough to recognise markup and tables
 LONGEST_MAGIC = 16
+NAME_THEM = "give them by name or a glob"
 DAMAGED = (EOFError, OSError, lzma.LZMAError, zlib.error, pa.ArrowException)
 
 
 # ------------------------------------------------------------------------------ arguments to files
 
 
-def find_files(inputs: Sequence[str]) -> Iterator[str]:
-    """Yield the files that INPUT arguments name; standard input and `hf:` names stay as they are.
+class Found(NamedTuple):
+    """Files that INPUT arguments name, and those in folders that are not read.
+
+    Attributes:
+        files: standard input and `hf:` names stay as they are.
+        ignored: the names of ignored files by kind, such as "without a known ending".
+    """
+
+    files: list[str]
+    ignored: dict[str, list[str]]
+
+    def describe_ignored(self) -> str:
+        """Return how many files of which kinds were ignored, with an example of each."""
+        return " and ".join(
+            f"{len(names):,} {'file' if len(names) == 1 else 'files'} {kind}, such as {names[0]}"
+            for kind, names in sorted(self.ignored.items(), key=lambda item: -len(item[1]))[:3]
+        )
+
+
+def find_files(inputs: Sequence[str]) -> Found:
+    """Find the files that INPUT arguments name.
 
     Raises:
         InputError: an argument matches no file.
     """
+    found = Found([], {})
     for name in inputs:
         if not name:
             raise InputError("no such file or folder: '' (is a variable unset?)")
         if is_hub(name):
             HubName.parse(name)
-            yield name
+            found.files.append(name)
         elif name in STANDARD_INPUT or Path(name).is_file():
-            yield name
+            found.files.append(name)
         elif Path(name).is_dir():
-            yield from _in_folder(name)
+            _search_folder(name, found)
         elif glob.has_magic(name):
             matches = sorted(m for m in glob.glob(name, recursive=True) if Path(m).is_file())
             if not matches:
                 raise InputError(f"no file matches {name}")
-            yield from matches
+            found.files.extend(matches)
         elif Path(name).exists():  # a named pipe, /dev/stdin, <(process substitution)
-            yield name
+            found.files.append(name)
         else:
             raise InputError(f"no such file or folder: {name}")
+    return found
 
 
-def _in_folder(name: str) -> Iterator[str]:
-    found = [
-        str(path)
-        for path in sorted(Path(name).rglob("*"))
-        if path.name.endswith(FOLDER_ENDINGS)
-        and path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(name).parts)
-        and not (path.parent / "tokenizer_config.json").exists()  # its vocab.txt is a vocabulary
-    ]
-    if not found:
-        raise InputError(f"{name} contains no .txt, .jsonl (also .gz, .bz2, .xz, .zst) or .parquet")
-    yield from found
+def _search_folder(name: str, found: Found) -> None:
+    texts, others = [], Found([], {})
+    for path in sorted(Path(name).rglob("*")):
+        inner = path.relative_to(name)
+        if not path.is_file() or any(part.startswith(".") for part in inner.parts):
+            continue
+        if (path.parent / "tokenizer_config.json").exists():  # its vocab.txt is a vocabulary
+            continue
+        if path.name.endswith(FOLDER_ENDINGS):
+            texts.append(str(path))
+        else:
+            others.ignored.setdefault(_kind(path), []).append(str(inner))
+    if not texts:
+        held = f"; it has {others.describe_ignored()}: {NAME_THEM}" if others.ignored else ""
+        known = f"{', '.join(FOLDER_FORMATS)} (also .gz, .bz2, .xz, .zst) or .parquet"
+        raise InputError(f"{name} contains no {known}{held}")
+    found.files.extend(texts)
+    for kind, names in others.ignored.items():
+        found.ignored.setdefault(kind, []).extend(names)
+
+
+def _kind(path: Path) -> str:
+    name = path.name
+    for ending in COMPRESSED_ENDINGS[1:]:
+        name = name.removesuffix(ending)
+    suffix = Path(name).suffix.lower()
+    return f"with the ending {suffix}" if suffix else "without a known ending"
 
 
 def identity(file: str) -> object:
@@ -109,11 +147,7 @@ def display_name(file: str) -> str:
 
 @contextmanager
 def open_stream(file: str) -> Iterator["Stream"]:
-    """Open a file and uncompress it; its content, not its name, decides how.
-
-    Raises:
-        InputError: the content is not text.
-    """
+    """Open a file and uncompress it; its content, not its name, decides how."""
     if file in STANDARD_INPUT and sys.stdin is None:
         raise InputError("standard input is closed")
     with ExitStack() as closing:
@@ -122,10 +156,6 @@ def open_stream(file: str) -> Iterator["Stream"]:
         stream = Stream(raw)
         if opener := _opener(stream.peek()):
             stream = Stream(closing.enter_context(opener(stream)), unpacked_from=stream)
-        start = stream.peek()
-        for magic, what in FOREIGN.items():
-            if magic.match(start):
-                raise InputError(f"{display_name(file)} is {what}")
         yield stream
 
 
@@ -164,9 +194,14 @@ def open_seekable(file: str, stream: "Stream") -> Iterator[IO[bytes]]:
             copy.close()
 
 
-def is_json_lines(file: str) -> bool:
-    """Whether a file's name says that it is JSONL; any text may start with a brace."""
-    return file == "jsonl:-" or file.endswith(ROW_ENDINGS)
+def row_format(file: str) -> str | None:
+    """Return the format with rows that a name tells, one of `ROW_FORMATS`, or `None`."""
+    if file in STANDARD_INPUT:
+        return f".{file.removesuffix(':-')}" if ":" in file else None
+    return next(
+        (form for form in ROW_FORMATS for end in COMPRESSED_ENDINGS if file.endswith(form + end)),
+        None,
+    )
 
 
 def size_on_disk(file: str) -> int | None:
@@ -213,7 +248,7 @@ class Stream(io.BufferedReader):
 
 
 class _SteadyReader(io.RawIOBase):
-    """Read at least `LONGEST_MAGIC` bytes at once, even from a slow pipe."""
+    """Read at least `START_BYTES` at once, even from a slow pipe."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -227,7 +262,7 @@ class _SteadyReader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         num_bytes = 0
-        while num_bytes < LONGEST_MAGIC:
+        while num_bytes < min(START_BYTES, len(buffer)):
             piece = self._source.read(len(buffer) - num_bytes)
             if not piece:
                 break

@@ -40,7 +40,7 @@ def train_tokenizer(
     """Learn a vocabulary from text and write a tokenizer folder.
 
     Args:
-        inputs: files, folders, globs, `hf:` names, or `-` (`jsonl:-`) for standard input.
+        inputs: files, folders, globs, `hf:` names, or `-` (also `jsonl:-`) for standard input.
         out: the folder to write; `transformers.AutoTokenizer` loads it.
         config: size and cleaning of the vocabulary.
         text_field: the field of a row that contains the text.
@@ -57,9 +57,11 @@ def train_tokenizer(
     progress = progress or Progress()
     files.refuse_existing(out, overwrite=overwrite, is_ours=_is_tokenizer_folder)
     corpus = Corpus(inputs, sentence_per_line=True, text_field=text_field, strict=strict)
+    if corpus.ignored:
+        progress.log(corpus.ignored)
     with files.new_folder(out) as work:
         with progress.bar("reading", unit="B", unit_scale=True, total=corpus.total_bytes) as bar:
-            lines = (line for document in corpus.with_progress(bar) for line in document)
+            lines = (line for piece in corpus.with_progress(bar) for line in piece.sentences)
             tokenizer = learn(lines, config, source=corpus.name, progress=progress)
         tokenizer.save(work)
     if shortfall := describe_shortfall(tokenizer, config):

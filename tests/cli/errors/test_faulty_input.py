@@ -15,7 +15,9 @@ FAULTY_INPUT = {
     "build-data two.txt missing.txt --out out": "error: no such file or folder: missing.txt",
     "build-data 'no-such-*.txt' --out out": "error: no file matches no-such-*.txt",
     "build-data theirs --out out": (
-        "error: theirs contains no .txt, .jsonl (also .gz, .bz2, .xz, .zst) or .parquet"
+        "error: theirs contains no .txt, .jsonl, .csv, .tsv (also .gz, .bz2, .xz, .zst) or "
+        ".parquet; it has 1 file with the ending .md, such as letter.md: give them by name or a "
+        "glob"
     ),
     "build-data empty.txt --out out": "error: empty.txt: contains no text",
     "build-data empty.txt --out out --tokenizer vocab.txt": "error: empty.txt: contains no text",

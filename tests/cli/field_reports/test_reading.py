@@ -1,6 +1,7 @@
 """Reading the corpus: faults that users of other pretraining tools met, and the right value."""
 
 import gzip
+import re
 import subprocess
 import sys
 
@@ -104,7 +105,9 @@ def test_nul_characters_are_deleted_and_never_enter_a_vocabulary(build):
     text = b"a\0b c .\nd e .\n\nf \0 g .\nh a .\n"
     found = build(text, "--vocab-size", 50, "--min-frequency", 1, words=None)
     assert found.manifest["sentences"]["train"] == 4
-    assert "warning: 2 lines contained NUL characters, which were removed\n" in found.log
+    assert (
+        "warning: 2 lines contained NUL characters, which were removed; the first is " in found.log
+    )
     segments = {segment for e in found.examples() for segment in (e.a, e.b)}
     assert segments == {"ab c .", "d e .", "f g .", "h a ."}
     assert "ab" in found.vocab
@@ -130,7 +133,7 @@ def test_half_a_surrogate_pair_is_replaced_with_a_warning(build, name, warning):
     (huggingface/transformers#8886)
     """
     found = build(HALVES[name], name=name)
-    assert f"warning: {warning}\n" in found.log
+    assert re.search(f"warning: {re.escape(warning)}; the first is .*{name}: line 1\n", found.log)
     # U+FFFD is then cleaned away, as BERT's cleaning has it.
     assert {segment for e in found.examples() for segment in (e.a, e.b)} == {"a b .", "c d ."}
 
