@@ -159,6 +159,7 @@ def _rows_by_split(manifest: Mapping[str, Any]) -> list[tuple[str, ...]]:
         ("    per sequence", *masked),
         share("  slots filled", manifest["example_tokens"], slots),
         ("  sentences truncated", *map(percent, newer("truncated_share"))),
+        ("  tokens truncated", *map(percent, newer("truncated_tokens_share"))),
     ]
 
 

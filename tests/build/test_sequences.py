@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bertpt.build.documents import StoredDocuments
 from bertpt.build.pairs import IS_NEXT, RANDOM, Pair, PairMaker
-from bertpt.build.sequences import build_sequences, count_sentences, num_heads, truncate_pair
+from bertpt.build.sequences import build_sequences, count_pairs, num_heads, truncate_pair
 from bertpt.config.data import IGNORE_INDEX
 from bertpt.rng import generator
 from bertpt.tokenizer.tokenizer import from_vocab
@@ -105,7 +105,12 @@ def test_truncated_sentences_are_those_that_lost_tokens(documents, max_num_token
             inside = [sentence for sentence in sentences if sentence <= before]
             num_sentences += len(inside)
             num_truncated += sum(not sentence <= after for sentence in inside)
-    assert count_sentences(untruncated, cut, documents.sentence_ends) == (
+    num_tokens = sum(len(range(p.a_start, p.a_end)) for p in untruncated)
+    num_tokens += sum(len(range(p.b_start, p.b_end)) for p in untruncated)
+    num_kept = sum(pair.num_tokens - 3 for pair in cut)
+    assert count_pairs(untruncated, cut, documents.sentence_ends) == (
         num_sentences,
         num_truncated,
+        num_tokens,
+        num_tokens - num_kept,
     )

@@ -13,7 +13,7 @@ from bertpt.build.columns import Columns
 from bertpt.build.documents import StoredDocuments
 from bertpt.build.google import google_examples
 from bertpt.build.pairs import NUM_SPECIAL, OrderMaker, Pair, PairMaker, SegmentMaker
-from bertpt.build.sequences import build_sequences, count_sentences, truncate_pair
+from bertpt.build.sequences import PairCounts, build_sequences, count_pairs, truncate_pair
 from bertpt.build.workers import Workers
 from bertpt.config import BuildConfig
 from bertpt.data.masking import Masking
@@ -52,17 +52,10 @@ class Split:
 
 
 class ExampleBatch(NamedTuple):
-    """Examples, and how many sentences they contain.
-
-    Attributes:
-        examples: by column.
-        num_sentences: each is counted as often as it is used.
-        num_truncated: sentences that lost tokens because the pair was too long.
-    """
+    """Examples by column, and counts of the pairs that they were made from."""
 
     examples: Columns
-    num_sentences: int
-    num_truncated: int
+    counts: PairCounts
 
 
 def make_examples(
@@ -102,12 +95,12 @@ def make_examples(
 def _google_batches(split: Split, on_documents: Callable[[int], object]) -> Iterator[ExampleBatch]:
     config, documents = split.config, split.documents()
     uncounted: list[tuple[Pair, Pair]] = []
-    counts = np.zeros(2, dtype=np.int64)
+    counts = np.zeros(len(PairCounts._fields), dtype=np.int64)
 
     def count(*, at_least: int) -> None:
         if len(uncounted) >= at_least:
             untruncated, pairs = zip(*uncounted, strict=True)
-            counts[:] += count_sentences(untruncated, pairs, documents.sentence_ends)
+            counts[:] += count_pairs(untruncated, pairs, documents.sentence_ends)
             uncounted.clear()
 
     def on_pair(untruncated: Pair, pair: Pair) -> None:
@@ -130,7 +123,7 @@ def _google_batches(split: Split, on_documents: Callable[[int], object]) -> Iter
     )
     while batch := list(islice(examples, EXAMPLES_AT_ONCE)):
         count(at_least=1)
-        yield ExampleBatch(Columns.from_examples(batch, split.dtype), *counts.tolist())
+        yield ExampleBatch(Columns.from_examples(batch, split.dtype), PairCounts(*counts.tolist()))
         counts[:] = 0
 
 
@@ -164,10 +157,12 @@ def _run_task(task: _Task) -> ExampleBatch:
     parts = [_finish(drafts, opened) for drafts in _batches(_draw_pairs(task, opened))]
     opened.documents.release_memory()
     empty = Columns.from_examples([], task.split.dtype)
+    totals = np.zeros(len(PairCounts._fields), dtype=np.int64)
+    for part in parts:
+        totals += part.counts
     return ExampleBatch(
         Columns.concatenate([empty, *(part.examples for part in parts)]),
-        sum(part.num_sentences for part in parts),
-        sum(part.num_truncated for part in parts),
+        PairCounts(*totals.tolist()),
     )
 
 
@@ -204,7 +199,7 @@ def _finish(drafts: list[_Draft], opened: "_OpenSplit") -> ExampleBatch:
     labels = np.array([pair.next_sentence_label for pair in pairs])
     masks = opened.masking.apply(sequences.input_ids, sequences.num_tokens, random_numbers)
     columns = Columns.from_arrays(sequences.input_ids.dtype, (*sequences, labels, *masks))
-    return ExampleBatch(columns, *count_sentences(untruncated, pairs, documents.sentence_ends))
+    return ExampleBatch(columns, count_pairs(untruncated, pairs, documents.sentence_ends))
 
 
 class _OpenSplit(NamedTuple):

@@ -82,6 +82,7 @@ def _derived_counts(
       tokenizer does not mark them).
     - duplicate_sentences_share, duplicate_documents_share: in all documents.
     - truncated_share: of the sentences in pairs, by split.
+    - truncated_tokens_share: of the tokens in pairs, by split.
     - majority_baseline: share of the more frequent label, by split.
     - masked_tokens_per_sequence: mean, by split.
     - slots_filled: share of the positions that hold a token, by split.
@@ -100,6 +101,7 @@ def _derived_counts(
         "duplicate_sentences_share": share(counts["duplicate_sentences"], totals["sentences"]),
         "duplicate_documents_share": share(counts["duplicate_documents"], totals["documents"]),
         "truncated_share": _shares(counts["truncated_sentences"], counts["paired_sentences"]),
+        "truncated_tokens_share": _shares(counts["truncated_tokens"], counts["paired_tokens"]),
         "majority_baseline": _shares(majority, num_pairs),
         "masked_tokens_per_sequence": _shares(counts["masked_tokens"], counts["examples"]),
         "slots_filled": _shares(counts["example_tokens"], num_slots),

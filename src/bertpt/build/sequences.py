@@ -1,4 +1,4 @@
-"""Sentence pairs -> model inputs: cut to fit, [CLS] and [SEP] added, sentences counted."""
+"""Sentence pairs -> model inputs: cut to fit, [CLS] and [SEP] added, losses counted."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -89,13 +89,29 @@ def num_heads(count: int, rng: np.random.Generator) -> int:
     return heads
 
 
-def count_sentences(
+class PairCounts(NamedTuple):
+    """What pairs consist of; text that several pairs use is counted as often.
+
+    Attributes:
+        sentences: in segments of complete sentences.
+        truncated_sentences: those of them that lost tokens because the pair was too long.
+        tokens: before truncation.
+        truncated_tokens: tokens that truncation removed.
+    """
+
+    sentences: int
+    truncated_sentences: int
+    tokens: int
+    truncated_tokens: int
+
+
+def count_pairs(
     untruncated: Sequence[Pair], pairs: Sequence[Pair], sentence_ends: np.ndarray
-) -> tuple[int, int]:
-    """Count the sentences in pairs, and those of them that truncation shortened.
+) -> PairCounts:
+    """Count the sentences and tokens of pairs, and what truncation removed.
 
     Args:
-        untruncated: the pairs before truncation; only pairs of complete sentences are counted.
+        untruncated: the pairs before truncation.
         pairs: the same pairs after it.
         sentence_ends: 0, then the end of each sentence, as in `StoredDocuments`.
     """
@@ -109,4 +125,10 @@ def count_sentences(
     intact_last = np.searchsorted(sentence_ends, after[:, 1], side="right") - 1
     counts = (last - first)[is_complete]
     num_intact = np.maximum(0, intact_last - intact_first)[is_complete]
-    return int(counts.sum()), int((counts - num_intact).sum())
+    num_tokens, num_kept = (int((ends - starts).sum()) for starts, ends in (before.T, after.T))
+    return PairCounts(
+        sentences=int(counts.sum()),
+        truncated_sentences=int((counts - num_intact).sum()),
+        tokens=num_tokens,
+        truncated_tokens=num_tokens - num_kept,
+    )

@@ -10,6 +10,7 @@ import numpy as np
 from bertpt.build.documents import StoredDocuments
 from bertpt.build.make_examples import Split, make_examples
 from bertpt.build.pairs import IS_NEXT, RANDOM
+from bertpt.build.sequences import PairCounts
 from bertpt.build.workers import Workers
 from bertpt.build.writer import SplitWriter
 from bertpt.config import BuildConfig
@@ -59,7 +60,8 @@ def write_split(
     documents = split.documents()
     labels: Counter[int] = Counter()
     lengths = np.zeros(split.config.seq_len + 1, dtype=np.int64)
-    num_masked = num_sentences = num_truncated = 0
+    num_masked = 0
+    text = np.zeros(len(PairCounts._fields), dtype=np.int64)
     total = len(documents) * split.config.dupe_factor
     with (
         closing(SplitWriter(folder, vocab_size=vocab_size)) as writer,
@@ -70,14 +72,16 @@ def write_split(
             labels.update(batch.examples.next_sentence_labels.tolist())
             lengths += np.bincount(batch.examples.num_tokens, minlength=len(lengths))
             num_masked += len(batch.examples.masked_positions)
-            num_sentences += batch.num_sentences
-            num_truncated += batch.num_truncated
+            text += batch.counts
+    pairs = PairCounts(*text.tolist())
     counts = {
         "examples": labels.total(),
         "label_counts": {"is_next": labels[IS_NEXT], "random": labels[RANDOM]},
         "example_tokens": int(lengths @ np.arange(len(lengths))),
         "masked_tokens": num_masked,
-        "paired_sentences": num_sentences,
-        "truncated_sentences": num_truncated,
+        "paired_sentences": pairs.sentences,
+        "truncated_sentences": pairs.truncated_sentences,
+        "paired_tokens": pairs.tokens,
+        "truncated_tokens": pairs.truncated_tokens,
     }
     return WrittenSplit(split.config, documents, writer.finish(progress), counts, lengths)
