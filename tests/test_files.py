@@ -1,5 +1,3 @@
-import errno
-import fcntl
 import os
 import stat
 import subprocess
@@ -282,54 +280,3 @@ def test_files_and_the_names_in_a_folder_are_flushed_before_and_after_the_rename
 
 
 # ------------------------------------------------------------------------------- one process a time
-
-HOLDS = """
-import sys
-from pathlib import Path
-from bertpt import files
-with files.locked(Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def holder(tmp_path):
-    """Another process that holds the lock."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDS, str(tmp_path / ".lock")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdout.readline() == b"held\n"
-        yield process
-
-
-def test_a_lock_that_another_process_holds_is_refused_with_its_number(tmp_path, holder):
-    lock = files.locked(tmp_path / ".lock")
-    with (
-        pytest.raises(OutputError, match=rf"{tmp_path} is being .* process {holder.pid} on "),
-        lock,
-    ):
-        pass
-    holder.communicate()
-    with files.locked(tmp_path / ".lock"):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path, holder):
-    holder.kill()
-    holder.wait()
-    assert (tmp_path / ".lock").exists()
-    with files.locked(tmp_path / ".lock"):
-        pass
-
-
-def test_a_file_system_without_locks_works(tmp_path, monkeypatch):
-    def unsupported(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "lockf", unsupported)
-    with files.locked(tmp_path / ".lock"):
-        pass

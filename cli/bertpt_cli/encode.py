@@ -11,7 +11,7 @@ from bertpt.errors import InputError
 from bertpt.signals import while_importing
 from bertpt.text import printable
 from bertpt_cli.options import Config, Json, Model, Overwrite, Quiet, takes_settings
-from bertpt_cli.output import print_json, print_vectors, show_progress
+from bertpt_cli.output import echo, print_json, print_vectors, show_progress
 from bertpt_cli.texts import Text, Texts, read_texts
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def encode(
         print_json({"out": printable(out), **figures})
     elif out is not None:
         texts_in = f"{num_texts:,} text{'' if num_texts == 1 else 's'} in {printable(out)}"
-        typer.echo(f"{texts_in}, vectors of {encoder.hidden_size}")
+        echo(f"{texts_in}, vectors of {encoder.hidden_size}")
 
 
 def _split(text: Text) -> tuple[str, str]:

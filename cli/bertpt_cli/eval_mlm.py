@@ -1,13 +1,14 @@
 """`bertpt eval-mlm`."""
 
+from collections.abc import Mapping
 from typing import Any
-
-import typer
 
 from bertpt.config import EvalConfig
 from bertpt.signals import while_importing
 from bertpt_cli.options import Config, DataFolders, Json, Model, Quiet, takes_settings
-from bertpt_cli.output import decimals, nats, percent, print_json, print_table, show_progress
+from bertpt_cli.output import decimals, echo, nats, percent, print_json, print_table, show_progress
+
+LARGE = 1e6  # a perplexity to print with an exponent
 
 
 @takes_settings
@@ -35,7 +36,7 @@ def eval_mlm(
 
 
 def _print_text(result: dict[str, Any]) -> None:
-    typer.echo(
+    echo(
         f"{result['num_examples']:,} {result['split']} examples, {result['num_targets']:,} targets"
     )
     base = result["baselines"]
@@ -45,7 +46,7 @@ def _print_text(result: dict[str, Any]) -> None:
             (
                 "MLM",
                 nats(result["mlm_loss"]),
-                decimals(result["mlm_perplexity"], 1),
+                _perplexity(result),
                 percent(result["mlm_accuracy"]),
                 percent(result["mlm_top5_accuracy"]),
             ),
@@ -77,3 +78,10 @@ def _print_text(result: dict[str, Any]) -> None:
             ),
         ]
     )
+
+
+def _perplexity(result: Mapping[str, Any]) -> str:
+    value = result["mlm_perplexity"]
+    if value is None and result["mlm_loss"] is not None:
+        return "over 1e308"
+    return f"{value:.2e}" if value and value >= LARGE else decimals(value, 1)

@@ -8,7 +8,7 @@ from bertpt.config import FillMaskConfig
 from bertpt.errors import InputError
 from bertpt.signals import while_importing
 from bertpt_cli.options import Config, Json, Model, Quiet, takes_settings
-from bertpt_cli.output import percent, print_error, print_json, print_table, show_progress
+from bertpt_cli.output import echo, percent, print_error, print_json, print_table, show_progress
 from bertpt_cli.texts import Texts, read_texts
 
 
@@ -54,6 +54,6 @@ def fill_mask(
 def _print_text(result: dict[str, Any]) -> None:
     for candidates in result["masks"]:
         print_table((c["token"], percent(c["score"]), c["sequence"]) for c in candidates)
-        typer.echo()
+        echo()
     if "sequence" in result:
-        typer.echo(f"{result['sequence']}  {percent(result['score'])}\n")
+        echo(f"{result['sequence']}  {percent(result['score'])}\n")

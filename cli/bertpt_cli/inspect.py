@@ -7,7 +7,7 @@ import typer
 
 from bertpt.config import InspectConfig
 from bertpt_cli.options import Config, Json, Quiet, takes_settings
-from bertpt_cli.output import as_flags, print_data_report, print_json
+from bertpt_cli.output import as_flags, echo, print_data_report, print_json
 
 
 @takes_settings
@@ -32,12 +32,12 @@ def inspect(
         return
     print_data_report(report)
     for warning in report["warnings"]:
-        typer.echo(f"warning: {as_flags(warning)}")
+        echo(f"warning: {as_flags(warning)}")
     for shown in report["shown"]:
-        typer.echo(
+        echo(
             f"\n{config.split} example {shown['row']}: {shown['label']}, {shown['num_tokens']} "
             f"tokens, {shown['num_predictions']} to predict [seen|true]"
         )
-        typer.echo(f"A  {shown['a']}")
+        echo(f"A  {shown['a']}")
         if shown["b"]:
-            typer.echo(f"B  {shown['b']}")
+            echo(f"B  {shown['b']}")

@@ -1,5 +1,6 @@
 """The `bertpt` command: registers the subcommands, and turns errors into one line and a status."""
 
+import io
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from typer.exceptions import TyperException
 import bertpt
 from bertpt.errors import BertptError
 from bertpt.signals import exit_on_signals
+from bertpt.text import printable
 from bertpt_cli import (
     build_data,
     encode,
@@ -40,6 +42,9 @@ class OneLineErrors(TyperGroup):
         kwargs["standalone_mode"] = False
         if sys.stderr is None:  # closed, as by `2>&-`: it can be quiet, and nothing else changes
             sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+                stream.reconfigure(encoding="utf-8", errors="backslashreplace")
         exit_on_signals()
         try:
             status = super().main(*args, **kwargs)
@@ -51,6 +56,9 @@ class OneLineErrors(TyperGroup):
             status = _fail(error.format_message(), error.exit_code)
         except BertptError as error:
             status = _fail(str(error), error.exit_code)
+        except UnicodeEncodeError as error:  # a file name, of which libraries expect UTF-8
+            name = printable(error.object)
+            status = _fail(f"the name {name} is not valid UTF-8; rename it, or set PYTHONUTF8=1", 1)
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             status = _fail(f"{where}{error.strerror or error}", 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bertpt.text import format_size
+from bertpt.text import CONTROLS, format_size, without_controls
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,16 +19,27 @@ if TYPE_CHECKING:
 BAR = 40  # characters of the histogram's longest bar
 
 
+def echo(text: str = "") -> None:
+    """Print text on standard output, its control characters escaped."""
+    typer.echo(without_controls(text))
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     """Print a JSON object on one line."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
+    typer.echo(_dumps(value))
 
 
 def print_vectors(described: Mapping[str, Any], vectors: "np.ndarray") -> None:
     """Print a JSON object: a description, and one embedding or one for each token."""
     name = "embedding" if vectors.ndim == 1 else "embeddings"
-    start = json.dumps(described, ensure_ascii=False).removesuffix("}")
+    start = _dumps(described).removesuffix("}")
     typer.echo(f'{start}, "{name}": {_numbers(vectors)}}}')
+
+
+def _dumps(value: Mapping[str, Any]) -> str:
+    # json escapes C0 but neither DEL nor C1, which terminals obey, too.
+    text = json.dumps(value, ensure_ascii=False)
+    return CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _numbers(array: "np.ndarray") -> str:
@@ -54,7 +65,8 @@ def print_error(message: str) -> None:
     """Print an error as one line on standard error, with parameters as options."""
     # A closed standard error must not raise another error.
     with contextlib.suppress(OSError):
-        print(f"error: {' '.join(as_flags(message).split())}", file=sys.stderr)  # noqa: T201
+        line = without_controls(" ".join(as_flags(message).split()))
+        print(f"error: {line}", file=sys.stderr)  # noqa: T201
 
 
 def print_table(rows: Iterable[Iterable[object]]) -> None:
@@ -64,7 +76,7 @@ def print_table(rows: Iterable[Iterable[object]]) -> None:
     for first, *others in cells:
         columns = [first.ljust(widths[0])]
         columns += [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        typer.echo("  ".join(columns).rstrip())
+        echo("  ".join(columns).rstrip())
 
 
 def percent(share: float | None) -> str:
@@ -85,7 +97,7 @@ def decimals(number: float | None, places: int) -> str:
 def print_data_report(manifest: Mapping[str, Any]) -> None:
     """Print the figures of a manifest, one column per split, and a histogram of lengths."""
     if manifest.get("dry_run"):
-        typer.echo(f"dry run on {_sample(manifest)}; nothing was written")
+        echo(f"dry run on {_sample(manifest)}; nothing was written")
     print_table(_rows_by_split(manifest))
     settings = manifest["settings"]
     characters = decimals(manifest.get("characters_per_token"), 2)
@@ -93,15 +105,15 @@ def print_data_report(manifest: Mapping[str, Any]) -> None:
         percent(manifest.get(f"{key}_share"))
         for key in ("unknown", "duplicate_sentences", "duplicate_documents")
     )
-    typer.echo(f"{characters} characters per token, {unknown} of the tokens unknown")
-    typer.echo("duplicates: {} of the sentences, {} of the documents".format(*duplicates))
+    echo(f"{characters} characters per token, {unknown} of the tokens unknown")
+    echo("duplicates: {} of the sentences, {} of the documents".format(*duplicates))
     print_histogram(manifest.get("length_histogram"))
-    typer.echo(
+    echo(
         f"vocabulary of {manifest['vocab_size']:,}, sequences of {settings['seq_len']}, "
         f"seed {settings['seed']}"
     )
     if manifest.get("dry_run"):
-        typer.echo(_whole(manifest))
+        echo(_whole(manifest))
 
 
 def _sample(manifest: Mapping[str, Any]) -> str:
@@ -170,14 +182,14 @@ def _objective(manifest: Mapping[str, Any]) -> str:
 def print_histogram(histogram: Mapping[str, list[int]] | None) -> None:
     """Print the number of training examples by length, with bars."""
     if histogram is None:
-        typer.echo("training examples by length: -")
+        echo("training examples by length: -")
         return
     counts, up_to = histogram["train"], histogram["up_to"]
     starts = [1, *(end + 1 for end in up_to[:-1])]
     names = [f"{start}-{end}" for start, end in zip(starts, up_to, strict=True)]
     width, digits = max(map(len, names)), len(f"{max(counts):,}")
-    typer.echo("training examples by length:")
+    echo("training examples by length:")
     for name, count in zip(names, counts, strict=True):
         # Rounded up, so only an empty bin has no mark.
         bar = "#" * -(-count * BAR // max(1, *counts))
-        typer.echo(f"  {name.rjust(width)}  {count:{digits},}  {bar}".rstrip())
+        echo(f"  {name.rjust(width)}  {count:{digits},}  {bar}".rstrip())

@@ -20,7 +20,7 @@ from bertpt_cli.options import (
     given,
     takes_settings,
 )
-from bertpt_cli.output import nats, percent, print_json, show_progress
+from bertpt_cli.output import echo, nats, percent, print_json, show_progress
 
 if TYPE_CHECKING:
     from bertpt.progress import Progress
@@ -121,7 +121,7 @@ def _print_result(out: Path, result: dict[str, Any], *, json: bool) -> None:
         for name in ("mlm", "nsp")
     )
     steps = f"{result['step']:,} step{'s' * (result['step'] != 1)}"
-    typer.echo(f"{printable(out)}/model after {steps}: {of} {mlm}; {nsp}")
+    echo(f"{printable(out)}/model after {steps}: {of} {mlm}; {nsp}")
 
 
 def _verify(
@@ -139,6 +139,6 @@ def _verify(
             else f"losses differ by at most {found['max_loss_difference']:.2g}, weights by at most "
             f"{found['max_weight_difference']:.2g}; the first at step {found['first_difference']}"
         )
-        typer.echo(f"{num_steps} steps, saved and loaded after {found['saved_after']}: {verdict}")
+        echo(f"{num_steps} steps, saved and loaded after {found['saved_after']}: {verdict}")
     if not found["identical"]:
         raise typer.Exit(1)

@@ -8,7 +8,7 @@ import typer
 from bertpt.config import TokenizerConfig
 from bertpt.text import printable
 from bertpt_cli.options import Config, Inputs, Json, Overwrite, Quiet, takes_settings
-from bertpt_cli.output import print_json, show_progress
+from bertpt_cli.output import echo, print_json, show_progress
 
 
 @takes_settings
@@ -54,4 +54,4 @@ def train_tokenizer(
     if json:
         print_json({"out": printable(out), **result})
     else:
-        typer.echo(f"{printable(out)}: a vocabulary of {result['vocab_size']:,} tokens")
+        echo(f"{printable(out)}: a vocabulary of {result['vocab_size']:,} tokens")

@@ -8,11 +8,10 @@ import os
 import re
 import secrets
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from bertpt.errors import InputError, OutputError
 
@@ -21,11 +20,15 @@ TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<kind>tmp|old)-([0-9a-f]{8}|[0-9]+)"
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, *, recheck: Callable[[], object] = bool) -> Iterator[Path]:
     """Yield a temporary folder to fill; it is renamed to `path` when the block succeeds.
 
     An existing folder at `path` is replaced. If the block raises, the temporary folder is removed
     and `path` is unchanged. What a killed process left unfinished for `path` is removed, too.
+
+    Args:
+        path: the folder to write.
+        recheck: called before `path` is replaced; it raises if that is no longer allowed.
 
     Raises:
         OutputError: the folder cannot be written.
@@ -44,6 +47,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         yield work
         for file in (*sorted(work.rglob("*")), work):
             _sync(file)
+        recheck()
         _put(work, path)
     except OutputError as error:
         raise OutputError(str(error).replace(str(work), str(given))) from error
@@ -163,59 +167,24 @@ def clean_up(
     return found
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock on the file `path` during the block.
+def refuse_existing(
+    path: Path,
+    *,
+    overwrite: bool,
+    is_ours: Callable[[Path], bool],
+    contents: re.Pattern[str] | None = None,
+) -> None:
+    """Check that an output may be written: before any work is done, and before it is replaced.
 
-    The kernel releases the lock when the process ends, however it ends, and children do not inherit
-    it (fcntl(2)). On a file system without locks, this does nothing.
-
-    Raises:
-        OutputError: another process holds it; the message names that process.
-    """
-    file = _open_locked(path)
-    try:
-        with suppress(OSError):  # only for the message
-            file.truncate(0)
-            file.write(f"{os.getpid()} on {socket.gethostname()}")
-            file.flush()
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        with suppress(OSError):
-            file.close()
-
-
-def _open_locked(path: Path) -> IO[str]:
-    while True:
-        try:
-            file = path.open("a+", encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise OutputError(f"cannot write {path}: {error.strerror}") from error
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (PermissionError, BlockingIOError):
-            with file:
-                file.seek(0)
-                holder = " ".join(file.read().split())
-            raise OutputError(
-                f"{path.parent} is being written by process {holder}; wait for its end, or stop it"
-            ) from None
-        except OSError:
-            return file
-        # Whoever held it before may have removed the file in the meantime.
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                return file
-        file.close()
-
-
-def refuse_existing(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) -> None:
-    """Check, before any work is done, that an output folder may be written.
+    Args:
+        path: the file or folder to write.
+        overwrite: whether an existing output of the same command may be replaced.
+        is_ours: whether an existing file or folder is such an output.
+        contents: matches the relative paths of the files that the command writes into a folder.
 
     Raises:
-        OutputError: it exists, and `overwrite` is off or another program made it; or it cannot be
-            replaced by renaming.
+        OutputError: it exists, and `overwrite` is off, or another program made it or put files into
+            it; or it cannot be replaced by renaming.
     """
     resolved = path.resolve()
     # First bring back what a killed process moved away, which may not be replaced unasked either.
@@ -228,13 +197,26 @@ def refuse_existing(path: Path, *, overwrite: bool, is_ours: Callable[[Path], bo
         raise OutputError(f"{path} exists, and was not made by this command; give another `out`")
     if not overwrite:
         raise OutputError(f"{path} exists; give another `out`, or `overwrite` to replace it")
+    if contents and (foreign := _foreign_files(path, contents)):
+        names = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if foreign[3:] else "")
+        raise OutputError(
+            f"{path} contains files that bertpt did not write: {names}; move them away, or give "
+            "another `out`"
+        )
+
+
+def _foreign_files(folder: Path, contents: re.Pattern[str]) -> list[str]:
+    paths = (p for p in sorted(folder.rglob("*")) if p.is_symlink() or not p.is_dir())
+    names = (path.relative_to(folder).as_posix() for path in paths)
+    return [name for name in names if not contents.fullmatch(name)]
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[Path]:
+def new_file(path: Path, *, recheck: Callable[[], object] = bool) -> Iterator[Path]:
     """Yield a temporary path to write; it is flushed and renamed when the block succeeds.
 
-    If the block raises, the temporary file is removed and `path` is unchanged.
+    If the block raises, the temporary file is removed and `path` is unchanged. `recheck` is called
+    as in `new_folder`.
 
     Raises:
         OSError: the file cannot be written; it names `path`.
@@ -243,6 +225,7 @@ def new_file(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         _sync(temporary)
+        recheck()
         temporary.replace(path)
         _sync(path.parent)
     except OSError as error:
@@ -283,9 +266,19 @@ def read_json(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} cannot be read: {problem(error)}") from error
     except ValueError as error:
         raise InputError(f"{path} cannot be read: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"{path} cannot be read: its JSON is nested too deeply") from error
     if not isinstance(value, dict):
-        raise InputError(f"{path} holds no JSON object")
+        raise InputError(f"{path} is not a JSON object")
     return value
+
+
+def has_format(path: Path, wanted: str) -> bool:
+    """Return whether a JSON file says that it has a format."""
+    try:
+        return read_json(path).get("format") == wanted
+    except InputError:
+        return False
 
 
 def sha256(path: Path, *, on_bytes: Callable[[int], object] | None = None) -> str:

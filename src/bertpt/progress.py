@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 from tqdm import tqdm
 
+from bertpt.text import without_controls
+
 SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -77,7 +79,7 @@ class Progress:
         """Print a line, above the current bar."""
         if self.quiet:
             return
-        message = self._rewrite(message)
+        message = without_controls(self._rewrite(message))
         if sys.stderr.isatty():
             tqdm.write(message, file=_STDERR)
         else:

@@ -1,6 +1,9 @@
 """Text for messages and files: sizes in words, paths and strings that UTF-8 can encode."""
 
 import os
+import re
+
+CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # C0 except the line feed, DEL, C1
 
 
 def format_size(num_bytes: float) -> str:
@@ -10,6 +13,11 @@ def format_size(num_bytes: float) -> str:
             return f"{num_bytes:.1f} {unit}" if unit != "bytes" else f"{num_bytes:.0f} {unit}"
         num_bytes /= 1000
     return f"{num_bytes:.1f} TB"
+
+
+def without_controls(text: str) -> str:
+    r"""Escape the control characters that a terminal would obey, such as ESC as \x1b."""
+    return CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def shorten(text: str, max_length: int = 200) -> str:

@@ -1,12 +1,14 @@
 """What commands write to stdout and stderr, and what happens when those are closed."""
 
+import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 
 import pytest
-from helpers import COMMAND, TINY, start
+from helpers import COMMAND, TINY, read_json, start
 
 from bertpt import progress
 
@@ -81,3 +83,97 @@ def test_the_first_line_comes_through_a_pipe_to_head(data):
     result = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["train", "valid"]
     assert result.stderr == ""
+
+
+# ---------------------------------------------------------------------------- terminal safety
+
+CONTROLS = "".join(map(chr, (*range(0x20), 0x7F, *range(0x80, 0xA0))))
+
+
+NAME = "a\x1b[31m\x07\t\x9b31m\x7f"
+
+
+@pytest.fixture
+def inputs(tmp_path, monkeypatch, corpus, data, trained):
+    """The current folder, with inputs for every command."""
+    monkeypatch.chdir(tmp_path)
+    for target, source in (("corpus.txt", corpus), ("data", data), ("run", trained)):
+        (tmp_path / target).symlink_to(source)
+    (tmp_path / "rows.jsonl").write_text('{"text": "One."}\n')
+    (tmp_path / "odd.jsonl").write_text('{"\\u001b": "\x9b\x1b"}\n')
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+def assert_safe(result):
+    for text in (result.stdout, result.stderr):
+        found = {control for control in CONTROLS if control in text}
+        assert found <= {"\n"}, result
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "build-data NAME --out out",
+        "build-data corpus.txt --out NAME/NAME",
+        "build-data corpus.txt --out out --tokenizer NAME",
+        "build-data corpus.txt --out out --language NAME",
+        "build-data rows.jsonl --out out --text-field NAME",
+        "build-data odd.jsonl --out out",
+        "build-data folder --out out",
+        "train-tokenizer NAME --out out",
+        "inspect NAME",
+        "pretrain NAME --out out",
+        "pretrain data --out out --init-from NAME",
+        "pretrain data --out NAME --resume",
+        "eval-mlm NAME data",
+        "fill-mask run NAME",
+        "fill-mask run 'the dog' --mask-word NAME",
+        "encode run NAME --out NAME",
+        "build-data corpus.txt --NAME",
+        "NAME",
+    ],
+)
+def test_no_control_character_of_an_argument_reaches_the_terminal(run, inputs, command):
+    (inputs / "folder" / f"{NAME}.md").write_text("One.\n")
+    result = run(*(word.replace("NAME", NAME) for word in shlex.split(command)))
+    assert_safe(result)
+    assert "\\x1b" in result.stderr
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_no_control_character_of_a_vocabulary_reaches_the_terminal(
+    done, tmp_path, trained, is_json
+):
+    """A model folder may come from anyone; only its tokens differ here."""
+    model = shutil.copytree(trained / "model", tmp_path / "model")
+    tokens = (model / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    tokens[5:] = [f"{token}\x1b\x9b\x7f" for token in tokens[5:]]
+    (model / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
+    (model / "tokenizer.json").unlink()
+    options = ["--json"] if is_json else []
+    result = done("fill-mask", model, "[MASK].", "--quiet", *options)
+    assert_safe(result)
+    assert ("\\u001b\\u009b\\u007f" if is_json else "\\x1b\\x9b\\x7f") in result.stdout
+
+
+def test_warnings_of_a_manifest_are_escaped(done, tmp_path, data):
+    folder = shutil.copytree(data, tmp_path / "data")
+    manifest = read_json(folder / "manifest.json")
+    manifest["warnings"] = ["a\x1b[31mb"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    for options in ([], ["--examples", 2], ["--json"]):
+        assert_safe(done("inspect", folder, *options))
+
+
+def test_a_name_that_the_locale_cannot_spell_is_one_line(two, monkeypatch):
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.setenv("PYTHONUTF8", "0")
+    monkeypatch.setenv("PYTHONCOERCECLOCALE", "0")
+    given = ("--tokenizer", two / "vocab.txt", "--valid-fraction", 0, "--quiet")
+    with start("build-data", two / "two.txt", *given, "--out", two / "ö") as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert err.startswith(f"error: the name {two}/")
+    assert err.endswith(" is not valid UTF-8; rename it, or set PYTHONUTF8=1\n")
+    assert sorted(path.name for path in two.iterdir()) == ["two.txt", "vocab.txt"]

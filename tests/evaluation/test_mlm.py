@@ -14,7 +14,7 @@ from bertpt.config import BertConfig, EvalConfig
 from bertpt.data.batches import collate
 from bertpt.data.dataset import Dataset, Example
 from bertpt.errors import InputError, MismatchError
-from bertpt.evaluation.mlm import baselines, eval_mlm, evaluate
+from bertpt.evaluation.mlm import baselines, eval_mlm, evaluate, perplexity
 from bertpt.model.bert import BertForPreTraining, BertOutput
 from bertpt.model.initialization import initialize
 from bertpt.model.pretrained import from_pretrained, save_pretrained
@@ -304,7 +304,7 @@ def test_the_baselines_match_a_count_by_hand():
             ]
         ),
     )
-    found = baselines(data, "valid")
+    found = baselines(data, "valid", num_classes=len(data.tokenizer.vocab))
     assert found["uniform"] == {
         "mlm_loss": pytest.approx(math.log(7)),
         "mlm_accuracy": pytest.approx(1 / 7),
@@ -341,3 +341,19 @@ def test_the_nsp_baseline_is_the_share_of_the_majority_label(data, model_folder)
     found = eval_mlm(model_folder, data.paths[0], config=EvalConfig())["baselines"]["nsp_majority"]
     assert found["nsp_accuracy"] == pytest.approx(max(labels.values()) / labels.total())
     assert found["nsp_loss"] <= math.log(2) + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"), [(None, None), (0.0, 1.0), (709.7, math.exp(709.7)), (7673.0, None)]
+)
+def test_a_perplexity_beyond_a_float_is_none(loss, expected):
+    assert perplexity(loss) == expected
+
+
+def test_baselines_count_the_rows_of_the_model(data, tmp_path):
+    """As its softmax does: a vocabulary padded to a multiple of 64 has rows without tokens."""
+    num_rows = len(data.tokenizer.vocab) + 7
+    save_pretrained(new_model(data, vocab_size=num_rows), tmp_path)
+    data.tokenizer.save(tmp_path)
+    found = eval_mlm(tmp_path, data.paths[0], config=EvalConfig())["baselines"]
+    assert found["uniform"]["mlm_loss"] == pytest.approx(math.log(num_rows))

@@ -262,3 +262,13 @@ def test_ordinary_ids_are_all_but_the_five(tmp_path):
     tokens = toy(tmp_path, "a", "b")
     assert tokens.ordinary_ids.tolist() == [5, 6]
     assert np.flatnonzero(tokens.never_predicted).tolist() == [0, 2, 3, 4]
+
+
+def test_a_byte_order_mark_before_a_vocabulary_is_dropped(tmp_path):
+    for name, start in (("plain.txt", b""), ("bom.txt", b"\xef\xbb\xbf")):
+        (tmp_path / name).write_bytes(start + "\n".join(["word", *SPECIAL]).encode())
+    assert load_tokenizer(tmp_path / "bom.txt").vocab == ["word", *SPECIAL]
+    load_tokenizer(tmp_path / "plain.txt").save(tmp_path / "saved")
+    path = tmp_path / "saved" / "tokenizer.json"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load_tokenizer(path).vocab == ["word", *SPECIAL]

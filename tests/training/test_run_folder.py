@@ -322,8 +322,8 @@ def test_a_second_process_on_a_run_is_refused_and_harms_nothing(data, out):
     script = """
 import sys
 from pathlib import Path
-from bertpt import files
-with files.locked(Path(sys.argv[1]) / ".lock"):
+from bertpt.locks import locked
+with locked(Path(sys.argv[1]) / ".lock"):
     print("held", flush=True)
     sys.stdin.read()
 """

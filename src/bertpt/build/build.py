@@ -1,7 +1,8 @@
 """The build-data stage: text in, a DATA folder out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -64,7 +65,14 @@ def build_data(
             and an existing `out` is unchanged.
     """
     require_shared_tokenizer(config, tokenizer_path)
-    files.refuse_existing(out, overwrite=overwrite, is_ours=dataset.is_data_folder)
+    check = partial(
+        files.refuse_existing,
+        out,
+        overwrite=overwrite,
+        is_ours=dataset.is_data_folder,
+        contents=dataset.CONTENTS,
+    )
+    check()
     manifest, _ = build_folder(
         inputs,
         out,
@@ -73,6 +81,7 @@ def build_data(
         tokenizer_config=tokenizer_config,
         workers=workers,
         progress=progress or Progress(),
+        recheck=check,
     )
     return manifest
 
@@ -101,8 +110,11 @@ def build_folder(
     workers: int,
     progress: Progress,
     sample_bytes: int | None = None,
+    recheck: Callable[[], object] = bool,
 ) -> tuple[dict[str, Any], Corpus]:
     """Build a DATA folder, replacing `out`; with `sample_bytes`, from a sample of the text.
+
+    `recheck` is called before `out` is replaced, as in `bertpt.files.new_folder`.
 
     Returns:
         The manifest, and the corpus, which counts what was read.
@@ -129,7 +141,7 @@ def build_folder(
         learns = learned is not None
         progress.log(estimate_message(config, corpus, out, vocab_size=vocab_size, learns=learns))
     with (
-        files.new_folder(out) as work,
+        files.new_folder(out, recheck=recheck) as work,
         TemporaryDirectory(dir=work) as scratch,
         Workers(workers) as pool,
         progress.bar("reading", unit="B", unit_scale=True, total=corpus.total_bytes) as bar,

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -18,6 +18,7 @@ from bertpt.data.example import Example
 from bertpt.data.masking import Masking
 from bertpt.errors import InputError, MismatchError
 from bertpt.text import printable
+from bertpt.tokenizer.tokenizer import FILES as TOKENIZER_FILES
 from bertpt.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -27,6 +28,12 @@ FORMAT = "bertpt-data"
 FORMAT_VERSION = 1
 # Settings that define an example. seq_len may differ: the largest counts.
 MUST_AGREE = ("objective", "masked_lm_prob", "max_predictions_per_seq", "whole_word", "span")
+SHARD_NAME = re.compile(rf"({'|'.join(SPLITS)})/[\w-][\w.-]*\.arrow")
+# All files that build-data writes, and those in which `datasets` caches what it makes of them.
+CONTENTS = re.compile(
+    rf"manifest\.json|token_counts\.npy|tokenizer/({'|'.join(TOKENIZER_FILES)})|{SHARD_NAME.pattern}"
+    rf"|({'|'.join(SPLITS)})/(state|dataset_info)\.json"
+)
 COUNTS = ("documents", "sentences", "tokens", "examples")
 REQUIRED = ("format_version", "settings", "tokenizer_sha256", "vocab_size", "examples", "shards")
 
@@ -218,13 +225,10 @@ class _Folder:
     def open(self, split: str) -> "datasets.Dataset":
         import datasets  # noqa: PLC0415
 
-        for shard in self.manifest["shards"]:
-            path = self.path / shard["file"]
-            if path.parent.name == split:
-                self._verify(path, shard["file"], shard["sha256"])
+        self._verify_shards(split)
         try:
             found = datasets.load_from_disk(str(self.path / split))
-        except (OSError, ValueError, pa.ArrowException, json.JSONDecodeError) as error:
+        except (OSError, ValueError, RecursionError, pa.ArrowException) as error:
             raise InputError(f"{self.path / split} cannot be read: {error}") from error
         expected = self.manifest["examples"][split]
         if len(found) != expected:
@@ -233,6 +237,31 @@ class _Folder:
                 "build the data again"
             )
         return cast("datasets.Dataset", found)
+
+    def _verify_shards(self, split: str) -> None:
+        """Check that the files that `datasets` would read are those of the manifest, unchanged."""
+        path = self.path / split / "state.json"
+        state = files.read_json(path)
+        try:
+            sums = {str(shard["file"]): shard["sha256"] for shard in self.manifest["shards"]}
+            listed = [f"{split}/{file['filename']}" for file in state["_data_files"]]
+        except (TypeError, KeyError) as error:
+            problem = "the list of its shards is damaged"
+            raise InputError(f"{self.path}: {problem}; build the data again") from error
+        for name in sums:
+            if not SHARD_NAME.fullmatch(name):
+                raise InputError(
+                    f"{self.path / 'manifest.json'} names a shard {name!r}, which is not a file of "
+                    "train/ or valid/; build the data again"
+                )
+        named = [name for name in sums if name.startswith(f"{split}/")]
+        if listed != named:
+            raise InputError(
+                f"{path} lists {', '.join(listed) or 'no files'}, the manifest "
+                f"{', '.join(named) or 'none'}; build the data again"
+            )
+        for name in named:
+            self._verify(self.path / name, name, sums[name])
 
     def _verify(self, path: Path, name: str, expected: str) -> None:
         if not path.is_file():
@@ -287,8 +316,4 @@ def _require_same(path: Path, found: str, expected: str) -> None:
 
 def is_data_folder(path: Path) -> bool:
     """Return whether a folder was made by build-data."""
-    manifest = path / "manifest.json"
-    try:
-        return bool(json.loads(manifest.read_bytes())["format"] == FORMAT)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    return files.has_format(path / "manifest.json", FORMAT)

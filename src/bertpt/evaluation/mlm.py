@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -78,7 +79,11 @@ def eval_mlm(
             mask_id=data.tokenizer.mask_id,
             precision=choose_precision(config.precision, device),
         )
-    return {"split": config.split, **result, "baselines": baselines(data, config.split)}
+    return {
+        "split": config.split,
+        **result,
+        "baselines": baselines(data, config.split, num_classes=model.config.vocab_size),
+    }
 
 
 def _counted(batches: Iterable[Batch], bar: Any) -> Iterable[Batch]:
@@ -115,7 +120,7 @@ def evaluate(
             Each process needs at least one batch.
 
     Returns:
-        loss (mlm_loss + nsp_loss), mlm_loss (nats per target), mlm_perplexity (its exponential),
+        loss (mlm_loss + nsp_loss), mlm_loss (nats per target), mlm_perplexity (see `perplexity`),
         mlm_accuracy, mlm_top5_accuracy, mlm_accuracy_by_input and num_targets_by_input (by what the
         model sees: [MASK], a random token, or the target unchanged), nsp_loss, nsp_accuracy,
         num_examples, num_targets, num_pairs. Means without targets or pairs are None.
@@ -136,7 +141,7 @@ def evaluate(
     return {
         "loss": (mlm_loss or 0.0) + (nsp_loss or 0.0),
         "mlm_loss": mlm_loss,
-        "mlm_perplexity": None if mlm_loss is None else math.exp(min(mlm_loss, 700.0)),
+        "mlm_perplexity": perplexity(mlm_loss),
         "mlm_accuracy": _mean(total["right"], total["targets"]),
         "mlm_top5_accuracy": _mean(total["right in 5"], total["targets"]),
         "mlm_accuracy_by_input": {
@@ -149,6 +154,11 @@ def evaluate(
         "num_targets_by_input": {kind: total[f"targets, {kind}"] for kind in KINDS},
         "num_pairs": total["pairs"],
     }
+
+
+def perplexity(loss: float | None) -> float | None:
+    """Return exp(loss); `None` if the loss is `None` or the result exceeds a float64."""
+    return math.exp(loss) if loss is not None and loss < math.log(sys.float_info.max) else None
 
 
 def _tally(output: BertOutput, batch: Batch, mask_id: int) -> dict[str, Any]:
@@ -180,16 +190,22 @@ def _mean(total: float, number: float) -> float | None:
     return total / number if number else None
 
 
-def baselines(data: Dataset, split: str) -> dict[str, dict[str, float | None]]:
+def baselines(data: Dataset, split: str, *, num_classes: int) -> dict[str, dict[str, float | None]]:
     """Compute what predictions without a model would score on a split.
+
+    Args:
+        data: the data.
+        split: "train" or "valid".
+        num_classes: rows of the model's embedding. It may have more than the vocabulary has tokens,
+            and its softmax covers all of them.
 
     Returns:
         uniform: all tokens are equally likely. unigram: tokens are as likely as in the training
         documents, with 1 added to every count. nsp_majority: always the more frequent label; None
         without pairs.
     """
-    vocab_size = len(data.tokenizer.vocab)
-    counts = data.token_counts + 1
+    counts = np.ones(num_classes)
+    counts[: len(data.token_counts)] += data.token_counts
     losses = -np.log(counts / counts.sum())
     most_frequent = int(counts.argmax())
     loss, right, num_targets = 0.0, 0, 0
@@ -204,7 +220,7 @@ def baselines(data: Dataset, split: str) -> dict[str, dict[str, float | None]]:
     share = labels.max() / max(1, labels.sum())
     entropy = sum(p * math.log(1 / p) for p in (share, 1 - share) if p > 0)
     return {
-        "uniform": {"mlm_loss": math.log(vocab_size), "mlm_accuracy": 1 / vocab_size},
+        "uniform": {"mlm_loss": math.log(num_classes), "mlm_accuracy": 1 / num_classes},
         "unigram": {
             "mlm_loss": _mean(loss, num_targets),
             "mlm_accuracy": _mean(right, num_targets),

@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -86,12 +87,13 @@ def vector_file(
     Raises:
         BertptError: see `require_writable`.
     """
-    require_writable(path, by_token=by_token, overwrite=overwrite)
+    check = partial(require_writable, path, by_token=by_token, overwrite=overwrite)
+    check()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror}: {error.filename}") from error
-    with files.new_file(path) as temporary, temporary.open("wb") as file:
+    with files.new_file(path, recheck=check) as temporary, temporary.open("wb") as file:
         writer = VectorWriter(file, path.suffix, width=width, by_token=by_token)
         yield writer
         writer.finish()

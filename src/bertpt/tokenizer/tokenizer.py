@@ -16,6 +16,7 @@ from bertpt.config import TokenizerConfig
 from bertpt.errors import InputError, SettingError
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json")  # of a tokenizer folder
 MAX_CHARS_PER_WORD = 100  # longer words are [UNK], as in transformers
 
 
@@ -176,7 +177,7 @@ def load_tokenizer(path: Path, cleaning: TokenizerConfig | None = None) -> Token
 
 def _read_tokenizer_json(path: Path) -> tokenizers.Tokenizer:
     try:
-        backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8-sig"))
     except Exception as error:
         raise InputError(f"{path} is not a tokenizer: {error}") from error
     if not isinstance(backend.model, models.WordPiece):
@@ -195,7 +196,7 @@ def _read_vocab(path: Path) -> list[str]:
     Only a line feed ends a line: other separators, such as U+2028, may be tokens.
     """
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not a vocabulary: {error}") from error
     vocab = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
@@ -203,6 +204,11 @@ def _read_vocab(path: Path) -> list[str]:
     for number, token in enumerate(vocab, start=1):
         if not token:
             raise InputError(f"{path}: line {number} is empty; a token's id is its line number")
+        if token.strip(" \t\r") != token:
+            raise InputError(
+                f"{path}: line {number}, {token!r}, begins or ends with white space, so it would "
+                "never match; remove it (sed 's/^[ \\t]*//; s/[ \\t]*$//')"
+            )
         if token in first:
             raise InputError(f"{path}: line {number} repeats line {first[token]}, {token!r}")
         first[token] = number

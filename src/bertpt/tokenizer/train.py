@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -16,6 +17,7 @@ from bertpt.corpus.corpus import Corpus
 from bertpt.errors import InputError, SettingError
 from bertpt.progress import Progress
 from bertpt.tokenizer.tokenizer import (
+    FILES,
     MAX_CHARS_PER_WORD,
     SPECIAL_TOKENS,
     Tokenizer,
@@ -24,7 +26,6 @@ from bertpt.tokenizer.tokenizer import (
 )
 
 SECONDS_BETWEEN_REFRESHES = 5.0  # of the progress bar, while tokenizers reports nothing
-FILES = {"tokenizer.json", "vocab.txt", "tokenizer_config.json"}
 
 
 def train_tokenizer(
@@ -55,11 +56,12 @@ def train_tokenizer(
         BertptError: an input, a setting or `out` is invalid.
     """
     progress = progress or Progress()
-    files.refuse_existing(out, overwrite=overwrite, is_ours=_is_tokenizer_folder)
+    check = partial(files.refuse_existing, out, overwrite=overwrite, is_ours=_is_tokenizer_folder)
+    check()
     corpus = Corpus(inputs, sentence_per_line=True, text_field=text_field, strict=strict)
     if corpus.ignored:
         progress.log(corpus.ignored)
-    with files.new_folder(out) as work:
+    with files.new_folder(out, recheck=check) as work:
         with progress.bar("reading", unit="B", unit_scale=True, total=corpus.total_bytes) as bar:
             lines = (line for piece in corpus.with_progress(bar) for line in piece.sentences)
             tokenizer = learn(lines, config, source=corpus.name, progress=progress)
@@ -78,7 +80,7 @@ def describe_shortfall(tokenizer: Tokenizer, config: TokenizerConfig) -> str | N
 
 
 def _is_tokenizer_folder(path: Path) -> bool:
-    return path.is_dir() and {file.name for file in path.iterdir()} == FILES
+    return path.is_dir() and {file.name for file in path.iterdir()} == set(FILES)
 
 
 def learn(

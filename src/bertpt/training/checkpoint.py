@@ -190,10 +190,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _has_state(path: Path) -> bool:
-    try:
-        return files.read_json(path / STATE).get("format") == FORMAT
-    except InputError:
-        return False
+    return files.has_format(path / STATE, FORMAT)
 
 
 # -------------------------------------------------------------------------------------- checksums

@@ -8,6 +8,7 @@ import contextlib
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +19,8 @@ from bertpt import files
 from bertpt.config import PretrainConfig
 from bertpt.data.dataset import Checked, Dataset
 from bertpt.errors import InputError, OutputError
+from bertpt.locks import locked
+from bertpt.tokenizer.tokenizer import FILES as TOKENIZER_FILES
 from bertpt.training import checkpoint
 from bertpt.training.background import Background
 from bertpt.training.checkpoint import Snapshot
@@ -28,8 +31,18 @@ if TYPE_CHECKING:
 FORMAT = "bertpt-run"
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
+LOCK = ".lock"
 CHECKED = "checked_data.json"  # size and mtime of shards that were verified
 PARTS = (CONFIG, METRICS, CHECKED, "model", "best")
+
+# All files that pretrain writes.
+OF_RUN = (CONFIG, METRICS, CHECKED, LOCK)
+OF_MODEL = ("config.json", "model.safetensors", "README.md", *TOKENIZER_FILES)
+OF_CHECKPOINT = (*OF_MODEL, checkpoint.STATE, checkpoint.OPTIMIZER)
+CONTENTS = re.compile(
+    rf"{'|'.join(OF_RUN)}|(model|best)/({'|'.join(OF_MODEL)})"
+    rf"|checkpoints/{checkpoint.NAME.pattern}/({'|'.join(OF_CHECKPOINT)})"
+)
 
 
 class RunFolder:
@@ -71,7 +84,9 @@ class RunFolder:
         Raises:
             OutputError: something exists that may not be replaced.
         """
-        files.refuse_existing(self.path, overwrite=overwrite, is_ours=is_run_folder)
+        files.refuse_existing(
+            self.path, overwrite=overwrite, is_ours=is_run_folder, contents=CONTENTS
+        )
 
     def create(self, config: PretrainConfig, data: Dataset, *, overwrite: bool) -> None:
         """Create the folder for a run with resolved settings on some data.
@@ -126,7 +141,7 @@ class RunFolder:
 
     def _acquire_lock(self) -> None:
         self._lock.close()
-        self._lock.enter_context(files.locked(self.path / ".lock"))
+        self._lock.enter_context(locked(self.path / LOCK))
 
     # ------------------------------------------------------------------------------------- metrics
 
@@ -216,10 +231,7 @@ class RunFolder:
 
 def is_run_folder(path: Path) -> bool:
     """Return whether a folder was made by pretrain."""
-    try:
-        return bool(json.loads((path / CONFIG).read_bytes())["format"] == FORMAT)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    return files.has_format(path / CONFIG, FORMAT)
 
 
 def require_run(path: Path) -> None:
@@ -264,7 +276,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
         for line in metrics.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 entry = json.loads(line)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(entry, dict) and entry.keys() >= {"step", "split"}:
                 yield entry

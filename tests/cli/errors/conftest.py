@@ -11,6 +11,7 @@ import shutil
 import pytest
 from helpers import TWO_DOCUMENTS, VOCABULARY
 
+DEEP = '{"format":' + "[" * 200_000 + "]" * 200_000 + "}"
 HAS_QUIET = ("train-tokenizer", "build-data", "pretrain", "eval-mlm", "fill-mask", "encode")
 
 
@@ -47,6 +48,8 @@ def _write_inputs(folder, text):
         "table.txt": b"PAR1\x15\x04",
         "table.parquet": b"PAR1\x15\x04",
         "lines.jsonl": b'{"text": "a b c."}\n',
+        "deep.jsonl": DEEP.encode(),
+        "deep.json": b"[" * 200_000,
         "archive.txt": b"PK\x03\x04\x14\x00",
         "packed.txt": b"\x28\xb5\x2f\xfd\x04\x00",
     }
@@ -63,6 +66,9 @@ def _write_vocabularies(folder):
     (folder / "no-special.txt").write_text("a\nb\nc\n")
     (folder / "gap.txt").write_text("\n".join([*lines[:7], "", *lines[7:]]) + "\n")
     (folder / "twice.txt").write_text(VOCABULARY + "a\nz\n")
+    (folder / "spaces.txt").write_text(
+        "\n".join([*lines[:5], *(f"{x} " for x in lines[5:])]) + "\n"
+    )
     (folder / "bytes.txt").write_bytes(b"\xff\xfe\x00")
     (folder / "broken.json").write_text("{")
 
@@ -73,6 +79,7 @@ def _write_configs(folder):
     (folder / "range.toml").write_text("seq-len = 4\n")
     (folder / "type.toml").write_text('seq-len = "many"\n')
     (folder / "inner.toml").write_text('config-file = "x"\n')
+    (folder / "deep.toml").write_text("seed = " + "[" * 5000 + "]" * 5000)
     (folder / "both.toml").write_text("seq-len = 32\nseq_len = 64\n")
 
 
@@ -90,6 +97,13 @@ def _write_damaged_data(folder):
     change_manifest("future", lambda manifest: manifest.update(format_version=99))
     change_manifest("no-version", lambda manifest: manifest.pop("format_version"))
     change_manifest("no-settings", lambda manifest: manifest.pop("settings"))
+    for name, file in (("escapes", "../../etc/passwd"), ("unnamed", "train/other.arrow")):
+        change_manifest(name, lambda manifest, file=file: manifest["shards"][0].update(file=file))
+    change_manifest("no-shards", lambda manifest: manifest.update(shards=7))
+    change_manifest("fewer-shards", lambda manifest: manifest["shards"].pop(0))
+    (damaged("deep") / "manifest.json").write_text(DEEP)
+    (damaged("deep-state") / "train" / "state.json").write_text(DEEP)
+    (damaged("deep-info") / "train" / "dataset_info.json").write_text(DEEP)
     change_manifest("new-setting", lambda manifest: manifest["settings"].update(colour="red"))
     shard = damaged("cut") / "train" / "data-00000.arrow"
     shard.write_bytes(shard.read_bytes()[:-10])
@@ -120,6 +134,10 @@ def _write_damaged_runs(folder):
     (damaged("no-weights") / "model/model.safetensors").unlink()
     shutil.rmtree(damaged("no-checkpoint") / "checkpoints")
     (damaged("torn-record") / "config.json").write_text('{"format": "bertpt-r')
+    (damaged("deep-run") / "config.json").write_text(DEEP)
+    (damaged("deep-model") / "model/config.json").write_text(DEEP)
+    for deep in damaged("deep-state-run").glob("checkpoints/*/trainer_state.json"):
+        deep.write_text(DEEP)
     config = damaged("new-run") / "config.json"
     stored = json.loads(config.read_text())
     stored["settings"]["colour"] = "red"

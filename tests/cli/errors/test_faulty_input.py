@@ -178,6 +178,48 @@ FAULTY_INPUT = {
     "pretrain future --out out": (
         "error: future has format version 99, this bertpt reads 1; build it again"
     ),
+    **{
+        f"{command} escapes": (
+            "error: escapes/manifest.json names a shard '../../etc/passwd', which is not a file of "
+            "train/ or valid/; build the data again"
+        )
+        for command in ("inspect --examples 1", "pretrain --out out", "eval-mlm run")
+    },
+    "inspect --examples 1 unnamed": (
+        "error: unnamed/train/state.json lists train/data-00000.arrow, the manifest "
+        "train/other.arrow; build the data again"
+    ),
+    "inspect --examples 1 fewer-shards": (
+        "error: fewer-shards/train/state.json lists train/data-00000.arrow, the manifest none; "
+        "build the data again"
+    ),
+    "inspect --examples 1 no-shards": (
+        "error: no-shards: the list of its shards is damaged; build the data again"
+    ),
+    "inspect deep": "error: deep is not a data folder; make one with bertpt build-data",
+    "inspect --examples 1 deep-state": (
+        "error: deep-state/train/state.json cannot be read: its JSON is nested too deeply"
+    ),
+    "pretrain data --out deep-run --resume": (
+        "error: deep-run/config.json cannot be read: its JSON is nested too deeply"
+    ),
+    "eval-mlm deep-model data": (
+        "error: deep-model/model/config.json cannot be read: its JSON is nested too deeply"
+    ),
+    "pretrain data --out deep-state-run --resume": (
+        "error: deep-state-run/checkpoints/step-4/trainer_state.json cannot be read: its JSON is "
+        "nested too deeply; no other checkpoint is intact, so start with --overwrite"
+    ),
+    "build-data two.txt --tokenizer spaces.txt --out out": (
+        "error: spaces.txt: line 6, 'a ', begins or ends with white space, so it would never "
+        "match; remove it (sed 's/^[ \\t]*//; s/[ \\t]*$//')"
+    ),
+    "build-data deep.jsonl --out out": (
+        "error: deep.jsonl: line 1 is not a JSON object: '{\"format\":[[...]]]]]]]]]]]]}'"
+    ),
+    "build-data deep.json --out out": (
+        "error: deep.json: item 1 is not valid JSON, or is longer than 64 MB"
+    ),
     "inspect no-tokenizer": "error: no such tokenizer: no-tokenizer/tokenizer",
     "eval-mlm no-weights data": (
         "error: no-weights has no model.safetensors, and no model/ folder with both"
@@ -192,6 +234,7 @@ def test_a_faulty_input_is_one_line_and_status_1(wrong, command, line):
 
 # Libraries describe the damage in their own words, so only our part of the line is checked.
 DAMAGE = {
+    "inspect --examples 1 deep-info": r"error: deep-info/train cannot be read: .+",
     "build-data cut.txt.gz --out out": r"error: cut\.txt\.gz cannot be read: .+",
     "build-data cut.txt.bz2 --out out": r"error: cut\.txt\.bz2 cannot be read: .+",
     "build-data cut.txt.xz --out out": r"error: cut\.txt\.xz cannot be read: .+",

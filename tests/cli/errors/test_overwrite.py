@@ -3,7 +3,10 @@
 import json
 import shutil
 
-from helpers import read_json
+import pytest
+from helpers import TINY, digests, read_json
+
+from bertpt import files
 
 
 def test_overwrite_refuses_a_folder_of_another_program(run, tmp_path, corpus):
@@ -59,3 +62,70 @@ def test_an_empty_folder_may_be_filled(done, tmp_path, corpus):
     out.mkdir()
     done("build-data", corpus, "--out", out, "--vocab-size", 99, "--quiet")
     assert (out / "manifest.json").is_file()
+
+
+def refusal(folder, names):
+    return (
+        f"error: {folder} contains files that bertpt did not write: {names}; move them away, or "
+        "give another --out\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "model/notes.txt", "checkpoints/step-4/a", ".git/x"])
+def test_overwrite_refuses_a_run_with_files_of_others(run, tmp_path, data, trained, name):
+    out = shutil.copytree(trained, tmp_path / "run")
+    (out / name).parent.mkdir(exist_ok=True)
+    (out / name).write_text("keep")
+    before = digests(out)
+    result = run("pretrain", data, "--out", out, *TINY, "--steps", 1, "--overwrite")
+    assert (result.exit_code, result.stderr) == (1, refusal(out, name))
+    assert digests(out) == before
+
+
+def test_overwrite_refuses_data_that_contains_its_own_input(run, tmp_path, data, corpus):
+    out = shutil.copytree(data, tmp_path / "data")
+    for name in ("d.txt", "c.txt", "b.txt", "a.txt"):
+        shutil.copy(corpus, out / name)
+    before = digests(out)
+    result = run("build-data", out / "a.txt", "--out", out, "--overwrite")
+    assert (result.exit_code, result.stderr) == (1, refusal(out, "a.txt, b.txt, c.txt and 1 more"))
+    assert digests(out) == before
+
+
+def test_overwrite_replaces_every_file_that_bertpt_writes(done, tmp_path, data, trained):
+    """Checkpoints, best, a lock that was left, and what datasets caches."""
+    out, copy = shutil.copytree(trained, tmp_path / "run"), tmp_path / "data"
+    shutil.copytree(data, copy)
+    (out / ".lock").touch()
+    (copy / "train" / "cache-0123456789abcdef.arrow").touch()
+    train = ("pretrain", copy, "--out", out, *TINY, "--steps", 1, "--overwrite", "--quiet")
+    done(*train)
+    assert (out / "best").is_dir()
+    done(*train)
+
+
+@pytest.fixture
+def others_write(tmp_path, monkeypatch):
+    """Another process writes to out/ while a command works, before it looks at it again."""
+    real = files._sync
+
+    def writing(path):
+        (tmp_path / "out.npy").mkdir(exist_ok=True)
+        (tmp_path / "out.npy" / "notes").write_text("keep")
+        real(path)
+
+    monkeypatch.setattr(files, "_sync", writing)
+
+
+@pytest.mark.usefixtures("others_write")
+@pytest.mark.parametrize("command", ["build-data", "train-tokenizer", "encode"])
+def test_what_appears_at_out_during_the_work_is_not_replaced(
+    run, tmp_path, corpus, trained, command
+):
+    out = tmp_path / "out.npy"
+    first = (trained, "One.") if command == "encode" else (corpus, "--vocab-size", 99)
+    result = run(command, *first, "--out", out, "--quiet")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {out} ")
+    assert [path.name for path in out.iterdir()] == ["notes"]
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
