@@ -507,9 +507,9 @@ def test_a_run_of_minutes_resumes_where_it_stopped_and_the_pause_does_not_count(
 
 def test_a_run_without_a_logged_step_returns_its_length(build_tiny, tmp_path, monkeypatch):
     data = build_tiny(tmp_path / "data", valid_fraction=0.0)
-    BadLosses(monkeypatch, 1)
-    config = dataclasses.replace(CONFIG, steps=1, warmup=0.0, skip_bad_batches=1)
-    assert pretrain(data, tmp_path / "run", config=config) == {"step": 1, "split": "train"}
+    BadLosses(monkeypatch, 2)
+    config = dataclasses.replace(CONFIG, steps=2, log_every=2, skip_bad_batches=1)
+    assert pretrain(data, tmp_path / "run", config=config) == {"step": 2, "split": "train"}
 
 
 def test_a_run_of_minutes_does_not_evaluate_away_the_end_of_its_decay(run, clock):
@@ -664,6 +664,16 @@ def test_skipped_steps_are_counted_over_the_full_run(data, tmp_path, monkeypatch
         pretrain(data, out, config=resumed_config(out, {}), resume=True)
     pretrain(data, out, config=resumed_config(out, {"skip_bad_batches": 2}), resume=True)
     assert newest_checkpoint(out).path.name == "step-6"
+
+
+def test_a_run_whose_steps_were_mostly_skipped_is_saved_and_fails(data, tmp_path, monkeypatch):
+    config = dataclasses.replace(CONFIG, skip_bad_batches=9, steps=5, save_every=1)
+    BadLosses(monkeypatch, 2, 4, 5)
+    out = tmp_path / "run"
+    with pytest.raises(BertptError, match=r"^3 of 5 steps were skipped .* lower `learning_rate`"):
+        pretrain(data, out, config=config)
+    assert newest_checkpoint(out).path.name == "step-5"
+    assert (out / "model" / "model.safetensors").is_file()
 
 
 def test_no_optimizer_steps_on_gradients_that_are_not_finite(data):

@@ -33,6 +33,18 @@ class BadSteps:
         """Count a good step."""
         self.num_in_a_row = 0
 
+    def require_few(self, *, steps: int) -> None:
+        """Check at the end of a run that most steps were good.
+
+        Raises:
+            BertptError: more than half of them were skipped.
+        """
+        if 2 * self.num > steps:
+            raise BertptError(
+                f"{self.num} of {steps} steps were skipped because their losses or gradients were "
+                f"not finite, so the model is hardly trained; {START_AGAIN}"
+            )
+
     def note_bad(self, problem: str) -> str:
         """Count a skipped step; return a log line with its problem and the number skipped.
 

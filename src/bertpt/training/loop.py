@@ -94,7 +94,11 @@ def _finish_again(trainer: Trainer) -> dict[str, Any]:
 
 
 def _finish(trainer: Trainer) -> None:
-    """Wait for the last save, and log which step was the best if it was not the last."""
+    """Wait for the last save, and log which step was the best if it was not the last.
+
+    Raises:
+        BertptError: most steps were skipped.
+    """
     run = trainer.run
     if run:
         run.wait()
@@ -104,6 +108,7 @@ def _finish(trainer: Trainer) -> None:
                 f"step {best['step']} had the lowest held-out loss, {best['loss']:.3f}: "
                 f"{run.path / 'best'}"
             )
+    trainer.bad_steps.require_few(steps=trainer.budget.step)
 
 
 def _log_stop(trainer: Trainer, signals: StopRequest) -> None:
