@@ -46,7 +46,7 @@ def test_a_share_of_nothing_is_none():
 NONE_FOUND = (
     *("single_sentence_documents", "empty_sentences", "replaced_lines", "repeated_files"),
     *("nul_lines", "surrogate_rows", "empty_rows", "cut_sentences", "row_like_files"),
-    *("cut_lines", "gutenberg_files"),
+    *("cut_lines", "wrapped_files", "gutenberg_files"),
 )
 SOUND = {
     "documents": {"train": 10, "valid": 2},

@@ -130,6 +130,7 @@ def build_folder(
         language=config.language,
         sentence_per_line=config.sentence_per_line,
         text_field=config.text_field,
+        unwrap=config.unwrap,
         strict=config.strict,
         shard=config.shard,
         sample_bytes=sample_bytes,

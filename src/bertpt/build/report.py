@@ -169,6 +169,8 @@ WARNED_COUNTS = {
     "empty_rows": "rows contained no text and were left out",
     "cut_sentences": "times a sentence of more than 65,536 characters was cut",
     "cut_lines": "times a line of more than 4 MB was cut",
+    "wrapped_files": "inputs have hard-wrapped lines, at which sentences are cut; join them with "
+    "`unwrap`",
     "row_like_files": f"inputs look like JSON, CSV or TSV but were read as text; {RENAME_ROWS}",
     "gutenberg_files": "inputs contain Project Gutenberg's header or licence, which every book "
     "repeats; keep only the text between the *** START and *** END lines",

@@ -70,6 +70,10 @@ class BuildConfig(Settings):
     sentence_per_line: bool = setting(
         default=False, help="Take each line as a sentence instead of splitting lines."
     )
+    unwrap: bool = setting(
+        default=False,
+        help="Join the lines of hard-wrapped paragraphs, as in Project Gutenberg's books.",
+    )
     text_field: str = setting(
         "text", "Field of a row that contains the text; a.b is the field b of a struct a."
     )
@@ -124,6 +128,8 @@ class BuildConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         parse_shard(self.shard)
+        if self.unwrap and self.sentence_per_line:
+            raise SettingError("unwrap", "and `sentence_per_line` exclude each other")
         if self.span and self.pairing == "google":
             raise SettingError(
                 "span", "and `pairing` google exclude each other: google-research/bert has no spans"

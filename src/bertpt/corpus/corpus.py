@@ -12,6 +12,7 @@ from bertpt.config import parse_shard
 from bertpt.corpus.inputs import NAME_THEM, display_name, find_files, identity, size_on_disk
 from bertpt.corpus.readers import Document, read_documents
 from bertpt.corpus.sentences import SentenceSplitter
+from bertpt.corpus.wrapped import LineWidths, unwrapped
 from bertpt.errors import InputError, SettingError
 from bertpt.rng import evenly_spaced
 
@@ -26,6 +27,7 @@ COUNTS = (
     "cut_lines",  # cuts in lines longer than `bertpt.corpus.lines.MAX_LINE_BYTES`
     "cut_sentences",  # cuts in sentences longer than any example
     "row_like_files",  # plain texts that look like JSON, CSV or TSV
+    "wrapped_files",  # inputs whose lines look hard-wrapped
     "gutenberg_files",  # texts with Project Gutenberg's header or licence
     "repeated_files",  # files given more than once, which are read once
 )
@@ -50,6 +52,7 @@ class Corpus:
         language: ISO 639 code of the sentence splitter.
         sentence_per_line: take each line as a sentence.
         text_field: the field of a row that contains the text.
+        unwrap: join the lines of hard-wrapped paragraphs.
         strict: refuse text that needs repair.
         shard: I/N, to read only the I-th of N parts: every N-th file, or every N-th document if
             there are fewer files than parts. Only that part is counted.
@@ -77,6 +80,7 @@ class Corpus:
     language: str = "en"
     sentence_per_line: bool = False
     text_field: str = field(default="text", kw_only=True)
+    unwrap: bool = field(default=False, kw_only=True)
     strict: bool = field(default=False, kw_only=True)
     shard: str | None = field(default=None, kw_only=True)
     sample_bytes: int | None = field(default=None, kw_only=True)
@@ -197,10 +201,15 @@ class Corpus:
     ) -> Generator[Document, None, None]:
         before = self.num_bytes
         documents = read_documents(file, text_field=self.text_field, max_text_bytes=max_text_bytes)
-        with closing(documents):
-            for document in documents:
-                self.num_bytes = before + document.num_bytes_read
-                self.num_text_bytes += document.num_text_bytes
-                yield document
+        widths = LineWidths()
+        with closing(unwrapped(documents) if self.unwrap else documents) as documents:
+            try:
+                for document in documents:
+                    self.num_bytes = before + document.num_bytes_read
+                    self.num_text_bytes += document.num_text_bytes
+                    widths.add(document.lines)
+                    yield document
+            finally:
+                self.counts["wrapped_files"] += widths.are_wrapped
         # Blank lines and empty rows may follow the last document.
         self.num_bytes = max(self.num_bytes, before + (size_on_disk(file) or 0))
