@@ -106,7 +106,10 @@ def print_data_report(manifest: Mapping[str, Any]) -> None:
         for key in ("unknown", "duplicate_sentences", "duplicate_documents")
     )
     echo(f"{characters} characters per token, {unknown} of the tokens unknown")
-    echo("duplicates: {} of the sentences, {} of the documents".format(*duplicates))
+    echo(
+        "duplicates: {} of the sentences, {} of the documents".format(*duplicates)
+        + _removed(manifest)
+    )
     print_histogram(manifest.get("length_histogram"))
     echo(
         f"vocabulary of {manifest['vocab_size']:,}, sequences of {settings['seq_len']}, "
@@ -114,6 +117,13 @@ def print_data_report(manifest: Mapping[str, Any]) -> None:
     )
     if manifest.get("dry_run"):
         echo(_whole(manifest))
+
+
+def _removed(manifest: Mapping[str, Any]) -> str:
+    if manifest["settings"].get("dedup", "none") == "none":
+        return ""
+    sentences, documents = (manifest[f"removed_{what}"] for what in ("sentences", "documents"))
+    return f"; removed {sentences:,} sentences and {documents:,} documents"
 
 
 def _sample(manifest: Mapping[str, Any]) -> str:

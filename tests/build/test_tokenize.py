@@ -1,9 +1,12 @@
 """Counts of the text made while tokenizing it."""
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bertpt.build import tokenize as stage
 from bertpt.build import workers
@@ -14,27 +17,36 @@ from bertpt.progress import Progress
 from bertpt.tokenizer.tokenizer import from_vocab
 
 VOCAB = [*("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), *"abcdefgh", "."]
+NONE_REMOVED = {"removed_sentences": 0, "removed_documents": 0, "removed_tokens": 0}
 UINT16, INT32 = np.dtype(np.uint16), np.dtype(np.int32)
 
 
-@pytest.fixture
-def text_counts(tmp_path):
-    """Tokenize documents with the toy vocabulary; return the counts."""
+@pytest.fixture(scope="module")
+def tokenized(tmp_path_factory):
+    """Tokenize documents with the toy vocabulary; return them and the counts."""
+    tmp_path = tmp_path_factory.mktemp("tokenized")
     tokenizer = from_vocab(VOCAB, lowercase=True, strip_accents=True)
     tokenizer.save(tmp_path / "tokenizer")
 
-    def text_counts(documents, number=1, dtype=UINT16):
+    def tokenized(documents, number=1, dtype=UINT16, dedup="none"):
         with Workers(number) as pool:
             return tokenize(
-                [Piece(document, ends_document=True) for document in documents],
+                [Piece(document, ends_document=True) for document in documents if document],
                 tmp_path / "tokenizer",
                 tmp_path,
                 dtype,
                 workers=pool,
                 progress=Progress(quiet=True),
-            )[1]
+                dedup=dedup,
+            )
 
-    return text_counts
+    return tokenized
+
+
+@pytest.fixture
+def text_counts(tokenized):
+    """The same, but only the counts."""
+    return lambda *arguments, **named: tokenized(*arguments, **named)[1]
 
 
 @pytest.fixture
@@ -72,6 +84,7 @@ def test_the_counts_are_those_of_a_count_by_hand(count):
         "empty_sentences": 0,
         "duplicate_sentences": 3,
         "duplicate_documents": 1,
+        **NONE_REMOVED,
         "longest_document": 3,
     }
 
@@ -129,9 +142,64 @@ def test_the_counts_do_not_depend_on_workers_or_tasks(count, documents, monkeypa
         "empty_sentences": 0,
         "duplicate_sentences": len(sentences) - len(set(sentences)),
         "duplicate_documents": len(documents) - len(set(map(tuple, documents))),
+        **NONE_REMOVED,
         "longest_document": 6,
     }
 
 
 def test_wide_ids_give_the_same_counts(count, documents):
     assert count(documents, dtype=INT32) == count(documents, dtype=UINT16)
+
+
+# ------------------------------------------------------------------------------------- duplicates
+
+REPEATS = [["a", "b c"], ["b c"], ["d"], ["a", "b c"], ["d", "d e"], ["e", "e"]]
+
+
+@pytest.mark.parametrize(
+    ("dedup", "kept"),
+    [
+        ("none", REPEATS),
+        ("sentences", [["a", "b c"], ["d"], ["d e"], ["e"]]),
+        ("documents", [["a", "b c"], ["b c"], ["d"], ["d", "d e"], ["e", "e"]]),
+    ],
+)
+def test_repeated_sentences_or_documents_are_left_out(tokenized, dedup, kept):
+    stored, counts = tokenized(REPEATS, dedup=dedup)
+    found = spelled(stored)
+    assert found == spelled(tokenized(kept)[0])  # which takes the place of the files of `stored`
+    for name in ("sentences", "documents"):
+        of_all, of_kept = (
+            sum(map(len, some)) if name == "sentences" else len(some) for some in (REPEATS, kept)
+        )
+        assert counts[f"removed_{name}"] == of_all - of_kept
+    assert counts["removed_tokens"] == sum(
+        len(sentence.split()) * sign
+        for some, sign in ((REPEATS, 1), (kept, -1))
+        for document in some
+        for sentence in document
+    )
+    assert counts["duplicate_sentences"] == 5
+    assert counts["duplicate_documents"] == 1
+
+
+def spelled(stored):
+    """All sentences as lists of ids."""
+    return [
+        [stored.tokens[start:end].tolist() for start, end in pairwise(stored.ends(number).tolist())]
+        for number in range(len(stored))
+    ]
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "b", "a b", "c", "."]), max_size=4), max_size=9))
+def test_deduplication_keeps_the_first_of_equal_ones_in_order(tokenized, documents):
+    seen, by_sentence, by_document = set(), [], []
+    for document in documents:
+        left = [s for s in document if not (s in seen or seen.add(s))]
+        by_sentence.append(left)
+    for document in documents:
+        if document not in by_document:
+            by_document.append(document)
+    for dedup, kept in (("sentences", by_sentence), ("documents", by_document)):
+        found = spelled(tokenized(documents, dedup=dedup)[0])
+        assert found == spelled(tokenized(kept)[0])

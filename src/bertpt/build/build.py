@@ -232,6 +232,7 @@ def _tokenize(
         token_dtype(len(vocabulary.vocab)),
         workers=job.workers,
         progress=job.progress,
+        dedup=job.config.dedup,
         num_sentences=spool.num_sentences if spool else None,
         is_large=job.corpus.sample_bytes is None and (job.corpus.total_bytes or 0) >= LARGE_CORPUS,
     )

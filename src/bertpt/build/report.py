@@ -76,11 +76,11 @@ def _derived_counts(
 ) -> dict[str, Any]:
     """Return shares between 0 and 1 (`None` of nothing), means and the length histogram.
 
-    - characters_per_token: in all documents, spaces included.
+    - characters_per_token: in all documents, before `dedup`, spaces included.
     - unknown_share: [UNK] among the tokens of the training documents.
     - continuing_share: among the same tokens, pieces that continue a word (`None`, too, if the
       tokenizer does not mark them).
-    - duplicate_sentences_share, duplicate_documents_share: in all documents.
+    - duplicate_sentences_share, duplicate_documents_share: in all documents, before `dedup`.
     - truncated_share: of the sentences in pairs, by split.
     - truncated_tokens_share: of the tokens in pairs, by split.
     - majority_baseline: share of the more frequent label, by split.
@@ -94,12 +94,13 @@ def _derived_counts(
     num_pairs = {split: sum(of_split.values()) for split, of_split in labels.items()}
     num_slots = {split: number * config.seq_len for split, number in counts["examples"].items()}
     totals = {what: sum(counts[what].values()) for what in ("documents", "sentences", "tokens")}
+    found = {what: totals[what] + counts[f"removed_{what}"] for what in totals}
     return {
-        "characters_per_token": share(counts["characters"], totals["tokens"]),
+        "characters_per_token": share(counts["characters"], found["tokens"]),
         "unknown_share": share(counts["unknown_tokens"], counts["tokens"]["train"]),
         "continuing_share": continuing_share,
-        "duplicate_sentences_share": share(counts["duplicate_sentences"], totals["sentences"]),
-        "duplicate_documents_share": share(counts["duplicate_documents"], totals["documents"]),
+        "duplicate_sentences_share": share(counts["duplicate_sentences"], found["sentences"]),
+        "duplicate_documents_share": share(counts["duplicate_documents"], found["documents"]),
         "truncated_share": _shares(counts["truncated_sentences"], counts["paired_sentences"]),
         "truncated_tokens_share": _shares(counts["truncated_tokens"], counts["paired_tokens"]),
         "majority_baseline": _shares(majority, num_pairs),
@@ -201,7 +202,7 @@ def find_warnings(
         None if is_sample else _empty_valid(counts, config),
         _single_sentences(counts, config),
         _few_documents(counts),
-        _duplicates(counts),
+        _duplicates(counts) if config.dedup == "none" else None,
         _poor_vocabulary(counts),
         _cap_binds(counts, config),
         *(
@@ -266,8 +267,8 @@ def _duplicates(counts: dict[str, Any]) -> str | None:
     if repeated is None or repeated <= MAX_DUPLICATES:
         return None
     return (
-        f"{repeated:.1%} of the sentences repeat an earlier one, and nothing was removed; awk 'NF "
-        "== 0 || !seen[$0]++' keeps blank lines and the first of equal lines"
+        f"{repeated:.1%} of the sentences repeat an earlier one; leave them out with `dedup` "
+        "sentences or documents"
     )
 
 

@@ -16,14 +16,19 @@ import pyarrow.compute as pc
 from bertpt.build.arrow import to_strings
 from bertpt.build.cached_tokenizer import ChunkTokenizer
 from bertpt.build.documents import DOCUMENTS, DocumentWriter, StoredDocuments
+from bertpt.build.duplicates import (
+    count_repeated,
+    document_hashes,
+    hash_parts,
+    is_first,
+    keep_sentences,
+)
 from bertpt.build.workers import Workers
 from bertpt.corpus.corpus import Piece
 from bertpt.progress import Progress
 from bertpt.tokenizer.tokenizer import load_tokenizer
 
 CHARS_PER_TASK = 1 << 19
-# Ten million different sentences have two equal hashes in one of 370,000 runs.
-HASH_BYTES = 8
 
 
 def tokenize(
@@ -34,6 +39,7 @@ def tokenize(
     *,
     workers: Workers,
     progress: Progress,
+    dedup: str = "none",
     num_sentences: int | None = None,
     is_large: bool = False,
 ) -> tuple[StoredDocuments, dict[str, Any]]:
@@ -46,6 +52,7 @@ def tokenize(
         dtype: of the ids.
         workers: processes to use.
         progress: where to report progress.
+        dedup: leave out repeated "sentences" or "documents", or "none".
         num_sentences: in all documents, if known.
         is_large: whether to start all workers at once.
 
@@ -56,8 +63,10 @@ def tokenize(
         - empty_sentences: sentences dropped.
         - duplicate_sentences: sentences with the same ids as an earlier one.
         - duplicate_documents: documents with the same sentences as an earlier one.
-        - longest_document: its number of sentences.
-        - text_sha256: of the ids of all documents; independent of file names and compression.
+        - removed_sentences, removed_documents, removed_tokens: what `dedup` left out.
+        - longest_document: the number of sentences in the longest of those that are left.
+        - text_sha256: of the ids of all documents, repeated ones too; independent of file names and
+          compression.
     """
     num_empty = num_chars = 0
     hashes = array("Q")  # of the sentences kept
@@ -82,48 +91,28 @@ def tokenize(
             bar.update(len(encoded.lengths))
         _chunk_tokenizer.cache_clear()
         stored = writer.finish()
+    found = np.frombuffer(hashes, dtype=np.uint64)
     document_ends = np.load(folder / DOCUMENTS)
-    return stored, {
+    of_documents = document_hashes(found, document_ends)
+    kept = stored
+    if dedup != "none":
+        is_kept = (
+            is_first(found)
+            if dedup == "sentences"
+            else np.repeat(is_first(of_documents), np.diff(document_ends))
+        )
+        kept = keep_sentences(stored, is_kept, document_ends, folder)
+    return kept, {
         "characters": num_chars,
         "empty_sentences": num_empty,
-        **_count_duplicates(hashes, document_ends),
-        "text_sha256": _fingerprint(hashes, document_ends),
+        "duplicate_sentences": count_repeated(found),
+        "duplicate_documents": count_repeated(of_documents),
+        "removed_sentences": stored.num_sentences - kept.num_sentences,
+        "removed_documents": len(stored) - len(kept),
+        "removed_tokens": stored.num_tokens - kept.num_tokens,
+        "longest_document": int(kept.lengths.max(initial=0)),
+        "text_sha256": hashlib.sha256(hashes.tobytes() + document_ends.tobytes()).hexdigest(),
     }
-
-
-def _count_duplicates(hashes: "array[int]", document_ends: np.ndarray) -> dict[str, int]:
-    """Count repeated sentences and documents from the hashes of all sentences."""
-    of_documents = _hashes(memoryview(hashes).cast("B"), document_ends[1:] * HASH_BYTES)
-    return {
-        "duplicate_sentences": _num_repeated(hashes),
-        "duplicate_documents": _num_repeated(of_documents),
-        "longest_document": int(np.diff(document_ends).max(initial=0)),
-    }
-
-
-def _fingerprint(hashes: "array[int]", document_ends: np.ndarray) -> str:
-    """Return the SHA-256 of all documents from the hashes of their sentences."""
-    return hashlib.sha256(hashes.tobytes() + document_ends.tobytes()).hexdigest()
-
-
-def _num_repeated(hashes: "array[int] | bytearray") -> int:
-    # Not np.unique: it may build a hash table, which takes several times the memory.
-    in_order = np.sort(np.frombuffer(hashes, dtype=np.uint64))
-    return int((in_order[1:] == in_order[:-1]).sum())
-
-
-def _hashes(data: "bytes | memoryview", ends: np.ndarray) -> bytearray:
-    """Hash consecutive parts of `data` to `HASH_BYTES` each.
-
-    Args:
-        data: the parts, concatenated.
-        ends: the end of each part, int64.
-    """
-    view, start, hashes = memoryview(data), 0, bytearray()
-    for end in ends.data:
-        hashes += hashlib.blake2b(view[start:end], digest_size=HASH_BYTES).digest()
-        start = end
-    return hashes
 
 
 def _batches(documents: Iterable[Piece]) -> Iterator[tuple[list[str], np.ndarray]]:
@@ -161,7 +150,7 @@ def _encode(task: tuple[Path, np.dtype, pa.StringArray]) -> _Encoded:
         ids,
         lengths.astype(np.int32),
         num_chars=pc.sum(pc.utf8_length(sentences)).as_py() or 0,
-        hashes=_hashes(ids.tobytes(), kept_ends * dtype.itemsize),
+        hashes=hash_parts(ids.tobytes(), kept_ends * dtype.itemsize),
     )
 
 

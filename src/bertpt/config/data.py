@@ -74,6 +74,11 @@ class BuildConfig(Settings):
         default=False,
         help="Join the lines of hard-wrapped paragraphs, as in Project Gutenberg's books.",
     )
+    dedup: str = setting(
+        "none",
+        "Leave out sentences, or complete documents, that repeat an earlier one.",
+        choices=("none", "sentences", "documents"),
+    )
     text_field: str = setting(
         "text", "Field of a row that contains the text; a.b is the field b of a struct a."
     )
