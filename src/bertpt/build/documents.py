@@ -10,7 +10,7 @@ from typing import BinaryIO
 import numpy as np
 
 TOKENS_AT_ONCE = 1 << 20
-TOKENS, SENTENCES, DOCUMENTS = "tokens", "sentence_ends.npy", "document_ends.npy"
+TOKENS, SENTENCES, DOCUMENTS = "tokens", "sentence_ends", "document_ends.npy"
 
 
 class DocumentWriter:
@@ -25,9 +25,15 @@ class DocumentWriter:
         self._folder = folder
         self._dtype = dtype
         folder.mkdir(parents=True, exist_ok=True)
-        self._file: BinaryIO = (folder / TOKENS).open("wb")
-        self._sentence_ends = array("q", [0])
+        self._tokens: BinaryIO = (folder / TOKENS).open("wb")
+        self._sentence_ends: BinaryIO = (folder / SENTENCES).open("wb")
+        self._num_tokens = self._num_sentences = 0
         self._document_ends = array("q", [0])
+        try:
+            self._sentence_ends.write(np.zeros(1, np.int64).tobytes())
+        except OSError:
+            self.close()
+            raise
 
     def add(self, ids: np.ndarray, lengths: np.ndarray, is_last: np.ndarray) -> None:
         """Add sentences; empty sentences and empty documents are dropped.
@@ -37,23 +43,26 @@ class DocumentWriter:
             lengths: number of ids in each sentence. (sentences,)
             is_last: whether each sentence is the last of its document. (sentences,)
         """
-        self._file.write(ids.astype(self._dtype, copy=False).tobytes())
+        self._tokens.write(ids.astype(self._dtype, copy=False).tobytes())
         is_kept = lengths > 0
-        before, num_sentences = self._sentence_ends[-1], len(self._sentence_ends) - 1
-        _extend(self._sentence_ends, before + lengths.cumsum()[is_kept])
-        ends = num_sentences + is_kept.cumsum()[is_last]
+        sentence_ends = self._num_tokens + lengths.cumsum(dtype=np.int64)[is_kept]
+        self._sentence_ends.write(sentence_ends.tobytes())
+        ends = self._num_sentences + is_kept.cumsum()[is_last]
         is_filled = np.diff(ends, prepend=self._document_ends[-1]) > 0
-        _extend(self._document_ends, ends[is_filled])
+        self._document_ends.frombytes(ends[is_filled].astype(np.int64).tobytes())
+        self._num_tokens += int(lengths.sum())
+        self._num_sentences += int(is_kept.sum())
 
     def close(self) -> None:
-        """Close the file, if it is open."""
-        self._file.close()
+        """Close the files, if they are open."""
+        self._tokens.close()
+        self._sentence_ends.close()
 
     def finish(self) -> "StoredDocuments":
-        """Close the file and open it for reading."""
+        """Close the files and open them for reading."""
         self.close()
-        for name, ends in ((SENTENCES, self._sentence_ends), (DOCUMENTS, self._document_ends)):
-            save_array(self._folder / name, np.frombuffer(ends, dtype=np.int64))
+        document_ends = np.frombuffer(self._document_ends, dtype=np.int64)
+        save_array(self._folder / DOCUMENTS, document_ends)
         return StoredDocuments.open(self._folder, self._dtype)
 
 
@@ -64,8 +73,20 @@ def save_array(path: Path, array: np.ndarray) -> None:
         file.write(array.data)
 
 
-def _extend(numbers: "array[int]", more: np.ndarray) -> None:
-    numbers.frombytes(more.astype(np.int64).tobytes())
+def map_array(path: Path, dtype: np.dtype) -> tuple[np.ndarray, mmap.mmap | None]:
+    """Map a file of numbers into memory; an empty file has no map."""
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:  # mmap rejects an empty file
+            return np.zeros(0, dtype), None
+        source = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    # Slicing a plain array is much faster than slicing an np.memmap.
+    return np.frombuffer(source, dtype), source
+
+
+def release(source: mmap.mmap | None) -> None:
+    """Free the memory of pages that were read; they can be read again."""
+    if source is not None and hasattr(mmap, "MADV_DONTNEED"):
+        source.madvise(mmap.MADV_DONTNEED)
 
 
 class StoredDocuments:
@@ -78,7 +99,7 @@ class StoredDocuments:
         sentence_ends: 0, then the end of each sentence in `tokens`.
         document_ends: 0, then the end of each document in `sentence_ends`.
         numbers: the selected documents, in order; all by default.
-        source: the memory map of `tokens`, if there is one.
+        sources: the memory maps of `tokens` and `sentence_ends`, if there are any.
     """
 
     def __init__(
@@ -87,11 +108,11 @@ class StoredDocuments:
         sentence_ends: np.ndarray,
         document_ends: np.ndarray,
         numbers: np.ndarray | None = None,
-        source: mmap.mmap | None = None,
+        sources: Sequence[mmap.mmap | None] = (),
     ) -> None:
         self.tokens = tokens
         self.sentence_ends = sentence_ends
-        self._source = source
+        self._sources = sources
         self._document_ends = document_ends
         self._numbers = np.arange(len(document_ends) - 1) if numbers is None else numbers
 
@@ -107,21 +128,15 @@ class StoredDocuments:
     @classmethod
     def open(cls, folder: Path, dtype: np.dtype) -> "StoredDocuments":
         """Open the files of a `DocumentWriter` as memory maps."""
-        sentences, documents = (
-            # Slicing a plain array is much faster than slicing an np.memmap.
-            np.load(folder / name, mmap_mode="r").view(np.ndarray)
-            for name in (SENTENCES, DOCUMENTS)
-        )
-        with (folder / TOKENS).open("rb") as file:
-            if not os.fstat(file.fileno()).st_size:  # mmap rejects an empty file
-                return cls(np.zeros(0, dtype), sentences, documents)
-            source = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return cls(np.frombuffer(source, dtype), sentences, documents, source=source)
+        tokens, of_tokens = map_array(folder / TOKENS, dtype)
+        sentence_ends, of_ends = map_array(folder / SENTENCES, np.dtype(np.int64))
+        document_ends = np.load(folder / DOCUMENTS, mmap_mode="r").view(np.ndarray)
+        return cls(tokens, sentence_ends, document_ends, sources=(of_tokens, of_ends))
 
     def release_memory(self) -> None:
         """Free the memory of pages that were read; they can be read again."""
-        if self._source is not None and hasattr(mmap, "MADV_DONTNEED"):
-            self._source.madvise(mmap.MADV_DONTNEED)
+        for source in self._sources:
+            release(source)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -186,5 +201,5 @@ class StoredDocuments:
             self.sentence_ends,
             self._document_ends,
             self._numbers[numbers],
-            self._source,
+            self._sources,
         )

@@ -1,6 +1,7 @@
 """Repeated sentences and documents, found by their hashes."""
 
 import hashlib
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from bertpt.build.documents import DocumentWriter, StoredDocuments
 # Ten million different sentences have two equal hashes in one of 370,000 runs.
 HASH_BYTES = 8
 SENTENCES_AT_ONCE = 1 << 16
+HASHES_AT_ONCE = 1 << 20
 
 
 def hash_parts(data: "bytes | memoryview", ends: np.ndarray) -> bytearray:
@@ -29,9 +31,26 @@ def hash_parts(data: "bytes | memoryview", ends: np.ndarray) -> bytearray:
 
 def count_repeated(hashes: np.ndarray) -> int:
     """Return how many hashes equal an earlier one."""
-    # Not np.unique: it may build a hash table, which takes several times the memory.
-    in_order = np.sort(hashes)
-    return int((in_order[1:] == in_order[:-1]).sum())
+    num_repeated = 0
+    for numbers in _buckets(hashes):
+        # Not np.unique: it may build a hash table, which takes several times the memory.
+        in_order = np.sort(hashes[numbers])
+        num_repeated += int((in_order[1:] == in_order[:-1]).sum())
+    return num_repeated
+
+
+def _buckets(hashes: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the indices of all hashes in parts, such that equal hashes are in the same part.
+
+    Sorting part by part takes a fraction of the memory.
+    """
+    num_buckets = 1 << max(0, (len(hashes) // HASHES_AT_ONCE).bit_length())
+    for bucket in range(num_buckets):
+        parts = [
+            start + np.flatnonzero(hashes[start : start + HASHES_AT_ONCE] % num_buckets == bucket)
+            for start in range(0, len(hashes), HASHES_AT_ONCE)
+        ]
+        yield np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
 def document_hashes(hashes: np.ndarray, document_ends: np.ndarray) -> np.ndarray:
@@ -47,9 +66,11 @@ def document_hashes(hashes: np.ndarray, document_ends: np.ndarray) -> np.ndarray
 
 def is_first(hashes: np.ndarray) -> np.ndarray:
     """Return whether each hash equals no earlier one: bool, (len(hashes),)."""
-    order = np.argsort(hashes, kind="stable")
     first = np.ones(len(hashes), dtype=bool)
-    first[order[1:]] = hashes[order[1:]] != hashes[order[:-1]]
+    for numbers in _buckets(hashes):
+        found = hashes[numbers]
+        order = np.argsort(found, kind="stable")
+        first[numbers[order[1:]]] = found[order[1:]] != found[order[:-1]]
     return first
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import groupby, islice, pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,9 @@ EXAMPLES_AT_ONCE = 1 << 12
 Maker = PairMaker | OrderMaker | SegmentMaker
 MAKERS: dict[str, type[Maker]] = {"nsp": PairMaker, "sop": OrderMaker, "mlm": SegmentMaker}
 TOKENS_PER_TASK = 1 << 17
+TOKENS_OF_HUGE_TASK = (
+    1 << 23
+)  # a document of more is not a worker's, whose result must fit in memory
 
 
 @dataclass(frozen=True)
@@ -79,13 +83,26 @@ def make_examples(
     stops = np.searchsorted(tokens, np.arange(0, tokens[-1], TOKENS_PER_TASK)[1:])
     edges = np.unique(np.concatenate([[0], stops, [len(tokens) - 1]])).tolist()
     tasks = [
-        _Task(split, dupe, start, stop)
+        _Task(
+            split,
+            dupe,
+            start,
+            stop,
+            is_huge=bool(tokens[stop] - tokens[start] > TOKENS_OF_HUGE_TASK),
+        )
         for dupe in range(split.config.dupe_factor)
         for start, stop in pairwise(edges)
     ]
-    for task, batch in zip(tasks, workers.map(_run_task, tasks), strict=True):
-        yield batch
-        on_documents(task.stop - task.start)
+    for is_huge, group in groupby(tasks, attrgetter("is_huge")):
+        some = list(group)
+        if not is_huge:
+            for task, batch in zip(some, workers.map(_run_task, some), strict=True):
+                yield batch
+                on_documents(task.stop - task.start)
+            continue
+        for task in some:
+            yield from _parts(task)
+            on_documents(task.stop - task.start)
     _open_split.cache_clear()  # close the files
 
 
@@ -136,6 +153,7 @@ class _Task:
     dupe: int
     start: int
     stop: int
+    is_huge: bool
 
 
 class _Draft(NamedTuple):
@@ -152,10 +170,17 @@ class _Draft(NamedTuple):
     random_numbers: np.ndarray
 
 
-def _run_task(task: _Task) -> ExampleBatch:
+def _parts(task: _Task) -> Iterator[ExampleBatch]:
     opened = _open_split(task.split)
-    parts = [_finish(drafts, opened) for drafts in _batches(_draw_pairs(task, opened))]
+    for drafts in _batches(_draw_pairs(task, opened)):
+        yield _finish(drafts, opened)
+        if task.is_huge:
+            opened.documents.release_memory()
     opened.documents.release_memory()
+
+
+def _run_task(task: _Task) -> ExampleBatch:
+    parts = list(_parts(task))
     empty = Columns.from_examples([], task.split.dtype)
     totals = np.zeros(len(PairCounts._fields), dtype=np.int64)
     for part in parts:

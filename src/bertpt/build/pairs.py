@@ -17,6 +17,7 @@ IS_NEXT = 0
 RANDOM = 1
 NUM_SPECIAL = 3  # [CLS] A [SEP] B [SEP]; one fewer without B
 MAX_TRIES = 10  # to draw a random B that fits
+MAX_LISTED = 1 << 16  # sentences of a document to hold in a list
 
 
 class Pair(NamedTuple):
@@ -90,7 +91,7 @@ class PairMaker(_Maker):
 
     def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
         """Yield the pairs of one document; all randomness comes from `rng`."""
-        ends = self._documents.ends(number).tolist()
+        ends = _fast(self._documents.ends(number))
         num_sentences = len(ends) - 1
         if num_sentences == 1:
             yield self._pair_of_one_sentence(number, rng)
@@ -199,7 +200,7 @@ class OrderMaker(_Maker):
 
     def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
         """Yield the pairs of one document; all randomness comes from `rng`."""
-        ends = self._documents.ends(number).tolist()
+        ends = _fast(self._documents.ends(number))
         num_sentences = len(ends) - 1
         if num_sentences == 1:
             if ends[1] - ends[0] > 1:
@@ -227,11 +228,16 @@ class SegmentMaker(_Maker):
 
     def pairs(self, number: int, rng: np.random.Generator) -> Iterator[Pair]:
         """Yield the segments of one document as pairs without B."""
-        start, *_, last = self._documents.ends(number).tolist()
+        start, last = self._documents.ends(number)[[0, -1]].tolist()
         while start < last:
             end = min(start + self._draw_target(rng), last)
             yield Pair(start, end, end, end, IGNORE_INDEX)
             start = end
+
+
+def _fast(ends: np.ndarray) -> Sequence[int]:
+    """Return numbers as a list, which is fastest, or as a view if that would take much memory."""
+    return ends.tolist() if len(ends) <= MAX_LISTED else ends.data
 
 
 def _end_of_chunk(ends: Sequence[int], start: int, target: int) -> int:

@@ -1,7 +1,6 @@
 """Documents of sentences -> documents of token ids, on every core."""
 
 import hashlib
-from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -15,7 +14,13 @@ import pyarrow.compute as pc
 
 from bertpt.build.arrow import to_strings
 from bertpt.build.cached_tokenizer import ChunkTokenizer
-from bertpt.build.documents import DOCUMENTS, DocumentWriter, StoredDocuments
+from bertpt.build.documents import (
+    DOCUMENTS,
+    DocumentWriter,
+    StoredDocuments,
+    map_array,
+    release,
+)
 from bertpt.build.duplicates import (
     count_repeated,
     document_hashes,
@@ -29,6 +34,7 @@ from bertpt.progress import Progress
 from bertpt.tokenizer.tokenizer import load_tokenizer
 
 CHARS_PER_TASK = 1 << 19
+HASHES = "hashes"  # a file with the hash of each sentence
 
 
 def tokenize(
@@ -69,7 +75,6 @@ def tokenize(
           compression.
     """
     num_empty = num_chars = 0
-    hashes = array("Q")  # of the sentences kept
     ends: deque[np.ndarray] = deque()  # `is_last` of the batches being tokenized
 
     def tasks() -> Iterator[tuple[Path, np.dtype, pa.StringArray]]:
@@ -81,18 +86,21 @@ def tokenize(
         workers.start(partial(_chunk_tokenizer, tokenizer_path))
     with (
         closing(DocumentWriter(folder, dtype)) as writer,
+        (folder / HASHES).open("wb") as hashes,
         progress.bar("tokenizing", unit="sentence", unit_scale=True, total=num_sentences) as bar,
     ):
         for encoded in workers.map(_encode, tasks()):
             writer.add(encoded.ids, encoded.lengths, ends.popleft())
             num_empty += int((encoded.lengths == 0).sum())
             num_chars += encoded.num_chars
-            hashes.frombytes(encoded.hashes)
+            hashes.write(encoded.hashes)
             bar.update(len(encoded.lengths))
         _chunk_tokenizer.cache_clear()
         stored = writer.finish()
-    found = np.frombuffer(hashes, dtype=np.uint64)
+    found, mapped = map_array(folder / HASHES, np.dtype(np.uint64))
     document_ends = np.load(folder / DOCUMENTS)
+    digest = hashlib.sha256(found.data)
+    digest.update(document_ends.data)
     of_documents = document_hashes(found, document_ends)
     kept = stored
     if dedup != "none":
@@ -102,7 +110,7 @@ def tokenize(
             else np.repeat(is_first(of_documents), np.diff(document_ends))
         )
         kept = keep_sentences(stored, is_kept, document_ends, folder)
-    return kept, {
+    counts = {
         "characters": num_chars,
         "empty_sentences": num_empty,
         "duplicate_sentences": count_repeated(found),
@@ -111,8 +119,11 @@ def tokenize(
         "removed_documents": len(stored) - len(kept),
         "removed_tokens": stored.num_tokens - kept.num_tokens,
         "longest_document": int(kept.lengths.max(initial=0)),
-        "text_sha256": hashlib.sha256(hashes.tobytes() + document_ends.tobytes()).hexdigest(),
+        "text_sha256": digest.hexdigest(),
     }
+    release(mapped)
+    (folder / HASHES).unlink()
+    return kept, counts
 
 
 def _batches(documents: Iterable[Piece]) -> Iterator[tuple[list[str], np.ndarray]]:
