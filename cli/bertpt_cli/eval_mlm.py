@@ -50,6 +50,7 @@ def _print_text(result: dict[str, Any]) -> None:
                 percent(result["mlm_accuracy"]),
                 percent(result["mlm_top5_accuracy"]),
             ),
+            ("  bits per character", nats(result["mlm_bits_per_character"]), "", "", ""),
             *(
                 (f"  where the model saw {seen}", "", "", percent(share), "")
                 for seen, share in zip(

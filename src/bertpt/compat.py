@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from bertpt.config import BertConfig
 from bertpt.errors import MismatchError
+from bertpt.tokenizer.extend import added_tokens, split_tokens
 from bertpt.tokenizer.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
@@ -24,6 +25,24 @@ def require_same_tokenizer(folder: Path, data: "Dataset") -> None:
             f"{folder} has tokenizer {model_print[:12]}, {data.name} was built with "
             f"{data_print[:12]}; build the data with `tokenizer` {folder}"
         )
+
+
+def tokens_to_add(folder: Path, data: "Dataset") -> dict[int, list[int]]:
+    """Return the tokens that the data has more than a model, each with its pieces in the model.
+
+    Returns:
+        For each new id, the model's ids of its pieces; nothing if the tokenizers are the same.
+
+    Raises:
+        MismatchError: the data's tokenizer is neither the model's nor an extension of it.
+    """
+    base = load_tokenizer(folder)
+    if base.fingerprint != data.manifest["tokenizer_sha256"]:
+        added = added_tokens(base, data.tokenizer)
+        if added is not None:
+            return dict(zip(added, split_tokens(base, added.values()), strict=True))
+    require_same_tokenizer(folder, data)
+    return {}
 
 
 def require_rows(shape: BertConfig, num_ids: int, folder: Path) -> None:

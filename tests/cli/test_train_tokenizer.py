@@ -53,3 +53,50 @@ def test_lower_casing_and_accent_stripping_are_separate(done, tmp_path, options,
     characters = set("".join(words))
     assert characters.issuperset(kept)
     assert characters.isdisjoint(gone)
+
+
+def test_a_vocabulary_is_extended(done, tmp_path, corpus, trained):
+    out = tmp_path / "more"
+    call = ("train-tokenizer", corpus, "--extend", trained, "--add", 5, "--out", out, "--quiet")
+    found = only_object(done(*call, "--json"))
+    assert found["num_added"] == 5
+    before, after = (found["tokens_per_word"][when] for when in ("before", "after"))
+    assert 1 < after < before
+    first, second = done(*call, "--overwrite").stdout.splitlines()
+    assert first == f"{out}: 5 tokens added to {trained}, {found['vocab_size']} in all"
+    gain = f"{before:.3f} -> {after:.3f}, {1 - after / before:.1%} fewer"
+    assert second == f"tokens per word: {gain}; unknown words: 0.00% -> 0.00%"
+    done("build-data", corpus, "--tokenizer", out, "--seq-len", 32, "--out", tmp_path / "data")
+    start = ("--init-from", trained, "--steps", 1, "--out", tmp_path / "run")
+    log = done("pretrain", tmp_path / "data", *start).stderr
+    assert f"{trained}/model: added 5 tokens; each starts as the mean of its pieces\n" in log
+
+
+@pytest.fixture
+def extend(run, tmp_path, corpus):
+    """Calls train-tokenizer, which must fail and leave nothing; returns the error."""
+
+    def extend(*options):
+        result = run("train-tokenizer", corpus, "--out", tmp_path / "out", *options)
+        assert result.exit_code in (1, 2)
+        assert list(tmp_path.iterdir()) == []
+        return result.stderr
+
+    return extend
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--add", 5), "--add 5 needs --extend MODEL, whose vocabulary it adds to"),
+        (("--extend", "RUN", "--add", 0), "--add 0 must be at least 1"),
+        (
+            ("--extend", "RUN", "--no-lowercase"),
+            "--lowercase is for learning a vocabulary; --extend RUN keeps that one",
+        ),
+        (("--extend", "missing"), "no such tokenizer: missing"),
+    ],
+)
+def test_wrong_ways_to_extend_are_one_line(extend, trained, options, line):
+    words = [str(trained) if option == "RUN" else option for option in options]
+    assert extend(*words) == f"error: {line.replace('RUN', str(trained))}\n"

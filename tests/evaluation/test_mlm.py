@@ -93,13 +93,16 @@ GUESSES = [
     [0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.30, 0.25, 0.05, 0.10],  # true 7: 2nd
     [0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.50, 0.10],  # true 8: best
 ]
+CHARACTERS = np.array([5, 5, 5, 5, 6, 1, 2, 3, 4, 7])  # targets 5, 9, 7 and 8 have 1 + 7 + 3 + 4
 PAIR_GUESSES = [[0.8, 0.2], [0.6, 0.4], [0.1, 0.9]]
 
 
 def evaluate_by_hand(examples, guesses, pair_guesses, *, size):
     batches = [collate(examples[i : i + size], pad_id=0) for i in range(0, len(examples), size)]
     model = Oracle(guesses, pair_guesses)
-    return evaluate(model, batches, mask_id=MASK, precision=torch.float32)
+    return evaluate(
+        model, batches, mask_id=MASK, num_characters=CHARACTERS, precision=torch.float32
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -109,6 +112,8 @@ def test_losses_and_accuracies_match_a_count_by_hand(size):
     nsp_loss = -math.log(0.8 * 0.4 * 0.9) / 3
     assert result["mlm_loss"] == pytest.approx(mlm_loss, rel=1e-6)
     assert result["mlm_perplexity"] == pytest.approx((0.5 * 0.1 * 0.25 * 0.5) ** -0.25, rel=1e-6)
+    bits = -math.log2(0.5 * 0.1 * 0.25 * 0.5) / 15
+    assert result["mlm_bits_per_character"] == pytest.approx(bits, rel=1e-6)
     assert result["nsp_loss"] == pytest.approx(nsp_loss, rel=1e-6)
     assert result["loss"] == pytest.approx(mlm_loss + nsp_loss, rel=1e-6)
     assert result["mlm_accuracy"] == 2 / 4
@@ -151,7 +156,13 @@ def test_a_vocabulary_smaller_than_five_still_has_a_top_five():
 @pytest.mark.parametrize("training", [True, False])
 def test_the_mode_of_the_model_is_restored(training):
     model = Oracle(GUESSES, PAIR_GUESSES).train(training)
-    evaluate(model, [collate(BY_HAND, pad_id=0)], mask_id=MASK, precision=torch.float32)
+    evaluate(
+        model,
+        [collate(BY_HAND, pad_id=0)],
+        mask_id=MASK,
+        num_characters=CHARACTERS,
+        precision=torch.float32,
+    )
     assert model.training is training
 
 
@@ -163,9 +174,10 @@ def rows_of(data, split):
     return [examples[row] for row in range(len(examples))]
 
 
-def evaluate_one_by_one(model, examples):
+def evaluate_one_by_one(model, examples, vocab):
     """The figures from softmaxes of one unpadded example at a time, in float64."""
     losses, right, top5, pair_losses, pairs_right = [], [], [], [], []
+    num_characters = 0
     for each in examples:
         ids = torch.tensor(each.input_ids)
         ids[each.masked_positions] = torch.tensor(each.masked_input_ids)
@@ -176,6 +188,7 @@ def evaluate_one_by_one(model, examples):
         for logits, place in zip(output.prediction_logits, each.masked_positions, strict=True):
             p = logits.double().softmax(dim=0).numpy()
             true = each.input_ids[place]
+            num_characters += len(vocab[true].removeprefix("##"))
             rank = int((p > p[true]).sum())
             losses.append(-math.log(p[true]))
             right.append(rank == 0)
@@ -187,6 +200,7 @@ def evaluate_one_by_one(model, examples):
         "loss": np.mean(losses) + np.mean(pair_losses),
         "mlm_loss": np.mean(losses),
         "mlm_perplexity": math.exp(np.mean(losses)),
+        "mlm_bits_per_character": np.sum(losses) / math.log(2) / num_characters,
         "mlm_accuracy": np.mean(right),
         "mlm_top5_accuracy": np.mean(top5),
         "nsp_loss": np.mean(pair_losses),
@@ -200,7 +214,9 @@ def evaluate_one_by_one(model, examples):
 @torch.no_grad()
 def test_evaluating_a_folder_equals_one_example_at_a_time(data, model_folder, split):
     expected = evaluate_one_by_one(
-        from_pretrained(BertForPreTraining, model_folder), rows_of(data, split)
+        from_pretrained(BertForPreTraining, model_folder),
+        rows_of(data, split),
+        data.tokenizer.vocab,
     )
     assert 0 < expected["mlm_accuracy"] < expected["mlm_top5_accuracy"] < 1
     result = eval_mlm(

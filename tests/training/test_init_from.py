@@ -15,12 +15,15 @@ from helpers import read_json
 from transformers import AutoTokenizer
 
 from bertpt.build.build import build_data
-from bertpt.config import BuildConfig, PretrainConfig
+from bertpt.config import BuildConfig, EvalConfig, PretrainConfig
 from bertpt.data.dataset import Dataset
 from bertpt.data.hf_view import transformers_view
+from bertpt.errors import MismatchError
+from bertpt.evaluation.mlm import eval_mlm
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.pretrained import from_pretrained
 from bertpt.progress import Progress
+from bertpt.tokenizer.extend import split_tokens, with_tokens
 from bertpt.tokenizer.tokenizer import load_tokenizer
 from bertpt.training.pretrain import pretrain
 from bertpt.training.resume import resumed_config
@@ -572,6 +575,101 @@ def test_a_vocabulary_enlarged_in_transformers_can_be_trained(save, step_on_all,
     [first] = metrics(step_on_all(folder, data=tmp_path / "data"))
     mlm, nsp = losses_of(oracle.eval(), tmp_path / "data")
     assert (first["mlm_loss"], first["nsp_loss"]) == pytest.approx((mlm, nsp), rel=1e-5)
+
+
+# -------------------------------------------------------------------------- a vocabulary that grows
+
+NEW_TOKENS = ["catbird", "##dog", "redhill", "x"]
+
+
+@pytest.fixture(scope="module")
+def grown_data(data, tmp_path_factory):
+    """Data whose tokenizer has more tokens than that of `data`, and a text with them."""
+    folder = tmp_path_factory.mktemp("grown")
+    with_tokens(load_tokenizer(data), NEW_TOKENS).save(folder / "tokenizer")
+    text = "the old catbird sees\nthe olddog x\na redhill hears à bird\n\n" * 30
+    (folder / "text.txt").write_text(text)
+    build_data(
+        [str(folder / "text.txt")],
+        folder / "data",
+        tokenizer_path=folder / "tokenizer",
+        config=BuildConfig(sentence_per_line=True, seq_len=SEQ_LEN, valid_fraction=0.2),
+    )
+    return folder / "data"
+
+
+def start_on(data, model, progress=None):
+    config = dataclasses.replace(CONFIG, init_from=str(model))
+    trainer = Trainer(Dataset(data), config, progress or Progress())
+    trainer.start(overwrite=False)
+    return trainer.model.eval()
+
+
+def test_new_tokens_start_as_the_means_of_their_pieces(save, data, grown_data):
+    folder, _ = save("BertForPreTraining")
+    heard = []
+    progress = Progress()
+    progress.log = heard.append
+    model = dict(start_on(grown_data, folder, progress).named_parameters())
+    stored, base = stored_in(folder), load_tokenizer(data)
+    theirs = AutoTokenizer.from_pretrained(folder)
+    pieces = [theirs(token, add_special_tokens=False)["input_ids"] for token in NEW_TOKENS]
+    pieces[1] = split_tokens(base, ["##dog"])[0]  # which transformers cannot split
+    assert pieces[3] == [base.unk_id]
+    for name in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias"):
+        grown, old = model[name], stored[name]
+        assert torch.equal(grown[: len(old)], old)
+        assert len(grown) == len(base.vocab) + len(NEW_TOKENS)
+        for row, ids in enumerate(pieces, start=len(base.vocab)):
+            torch.testing.assert_close(grown[row], old[ids].mean(dim=0), atol=1e-7, rtol=0)
+    assert f"{folder}: added 4 tokens; each starts as the mean of its pieces" in heard
+
+
+def test_texts_without_new_words_keep_their_ids_and_vectors(save, grown_data):
+    folder, _ = save("BertForPreTraining")
+    before, after = from_pretrained(BertForPreTraining, folder), start_on(grown_data, folder)
+    old, new = load_tokenizer(folder), Dataset(grown_data).tokenizer
+    text = ["the old cat sees à red bird", "dog hears the hill"]
+    for mine, theirs in zip(old.encode_batch(text), new.encode_batch(text), strict=True):
+        assert mine.tolist() == theirs.tolist()
+    ids, types, lengths = short_inputs(9)
+    one, other = before(ids, types, lengths), after(ids, types, lengths)
+    assert torch.equal(one.last_hidden_state, other.last_hidden_state)
+    assert torch.equal(one.seq_relationship_logits, other.seq_relationship_logits)
+    logits = other.prediction_logits[:, : len(old.vocab)]
+    torch.testing.assert_close(logits, one.prediction_logits, atol=1e-6, rtol=1e-6)
+
+
+def test_transformers_opens_a_model_with_new_tokens(save, run, grown_data):
+    folder, _ = save("BertForPreTraining")
+    out = run(folder, data=grown_data, **HARDLY)
+    oracle, loading = transformers.BertForPreTraining.from_pretrained(
+        out / "model", output_loading_info=True, attn_implementation="eager"
+    )
+    assert not loading["missing_keys"]
+    assert not loading["unexpected_keys"]
+    assert_same_output(from_pretrained(BertForPreTraining, out / "model"), oracle.eval(), 9)
+    theirs, ours = AutoTokenizer.from_pretrained(out / "model"), Dataset(grown_data).tokenizer
+    [ids] = ours.encode_batch(["the catbird olddog"])
+    assert theirs("the catbird olddog", add_special_tokens=False)["input_ids"] == ids.tolist()
+    assert {ours.vocab[i] for i in ids} >= {"catbird", "##dog"}
+    found = eval_mlm(out, grown_data, config=EvalConfig(precision="float32"))
+    mlm, _ = losses_of(oracle, grown_data, "valid")
+    assert found["mlm_loss"] == pytest.approx(mlm, rel=1e-5)
+
+
+def test_a_padded_vocabulary_keeps_its_padding(save, data, grown_data):
+    num_tokens = len(Dataset(data).tokenizer.vocab)
+    padded = num_tokens - num_tokens % 16 + 16
+    folder, _ = save("BertForPreTraining", vocab_size=padded)
+    shape = start_on(grown_data, folder).config
+    assert shape.vocab_size == (padded if num_tokens + 4 <= padded else padded + 16)
+
+
+def test_a_model_with_fewer_tokens_cannot_be_evaluated_on_such_data(save, grown_data):
+    folder, _ = save("BertForPreTraining")
+    with pytest.raises(MismatchError, match=r"has tokenizer .* was built with"):
+        eval_mlm(folder, grown_data, config=EvalConfig())
 
 
 @pytest.mark.parametrize("pooler", ["cls", "mean"])

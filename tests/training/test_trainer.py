@@ -105,7 +105,7 @@ def weights(folder):
 def start_of(data, config):
     """The weights before the first step."""
     trainer = Trainer(Dataset(data), config, Progress())
-    initialize_weights(trainer.model, trainer.config, trainer.progress)
+    initialize_weights(trainer.model, trainer.config, trainer.data, trainer.progress)
     return {name: p.detach() for name, p in trainer.model.named_parameters()}
 
 

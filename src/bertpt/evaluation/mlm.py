@@ -77,6 +77,7 @@ def eval_mlm(
             model.to(device),
             _counted(batches, bar),
             mask_id=data.tokenizer.mask_id,
+            num_characters=data.tokenizer.num_characters,
             precision=choose_precision(config.precision, device),
         )
     return {
@@ -103,6 +104,7 @@ def evaluate(
     batches: Iterable[Batch],
     *,
     mask_id: int,
+    num_characters: np.ndarray,
     precision: torch.dtype,
     add_up: Callable[[list[float]], list[float]] = list,
 ) -> dict[str, Any]:
@@ -115,12 +117,15 @@ def evaluate(
         model: the model.
         batches: examples to evaluate on; `FILLER` does not count.
         mask_id: id of [MASK].
+        num_characters: of each token, int64, (vocabulary,).
         precision: of matrix products.
         add_up: turns the sums of this process into those of all processes that share the batches.
             Each process needs at least one batch.
 
     Returns:
         loss (mlm_loss + nsp_loss), mlm_loss (nats per target), mlm_perplexity (see `perplexity`),
+        mlm_bits_per_character (loss of all targets per character of their text, which compares
+        models with different vocabularies),
         mlm_accuracy, mlm_top5_accuracy, mlm_accuracy_by_input and num_targets_by_input (by what the
         model sees: [MASK], a random token, or the target unchanged), nsp_loss, nsp_accuracy,
         num_examples, num_targets, num_pairs. Means without targets or pairs are None.
@@ -129,11 +134,13 @@ def evaluate(
     was_training = model.training
     model.eval()
     total: Counter[str] = Counter()
+    characters = torch.from_numpy(num_characters)
     for batch in batches:
         on_device = batch.to(device)
         with autocast(device, precision):
             output = model(*on_device.inputs)
         total.update(_tally(output, on_device, mask_id))
+        total["characters"] += int(characters[batch.masked_lm_labels].sum())
     model.train(was_training)
     total = Counter(dict(zip(total, add_up(list(total.values())), strict=True)))
     mlm_loss = _mean(total["mlm_loss"], total["targets"])
@@ -142,6 +149,7 @@ def evaluate(
         "loss": (mlm_loss or 0.0) + (nsp_loss or 0.0),
         "mlm_loss": mlm_loss,
         "mlm_perplexity": perplexity(mlm_loss),
+        "mlm_bits_per_character": _mean(total["mlm_loss"] / math.log(2), total["characters"]),
         "mlm_accuracy": _mean(total["right"], total["targets"]),
         "mlm_top5_accuracy": _mean(total["right in 5"], total["targets"]),
         "mlm_accuracy_by_input": {

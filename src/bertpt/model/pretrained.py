@@ -3,7 +3,7 @@
 Tensors are named as in BertForPreTraining.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from bertpt import files
 from bertpt.config import BertConfig
 from bertpt.errors import InputError, OutputError
 from bertpt.model.bert import BertForPreTraining, BertModel
+from bertpt.model.growth import add_token_rows, repeat_positions
 from bertpt.model.hf_files import (
     WEIGHTS,
     declared_classes,
@@ -34,7 +35,6 @@ TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
-POSITIONS = "bert.embeddings.position_embeddings.weight"
 # Constants that transformers before 4.31 saved with the weights.
 BUFFERS = {"bert.embeddings.position_ids", "bert.embeddings.token_type_ids"}
 
@@ -187,6 +187,7 @@ def load_into(
     generator: torch.Generator | None = None,
     *,
     extend_positions: bool = False,
+    new_tokens: Mapping[int, Sequence[int]] | None = None,
     verify: bool = True,
 ) -> LoadReport:
     """Load a folder's weights into a model of the same shape.
@@ -195,9 +196,10 @@ def load_into(
         model: receives the weights.
         folder: from `find_model`.
         generator: random values for parts that the folder lacks, initialised as published.
-        extend_positions: if the model has more positions than the folder, repeat the folder's: row
-            i is row i modulo their number, as in Longformer (Beltagy et al., 2020). Inputs of the
-            old length then give the same output.
+        extend_positions: if the model has more positions than the folder, repeat the folder's; see
+            `bertpt.model.growth.repeat_positions`.
+        new_tokens: ids that the folder's tokenizer does not have, each with those of its pieces;
+            see `bertpt.model.growth.add_token_rows`.
         verify: see `bertpt.model.hf_files.load_tensors`.
 
     Raises:
@@ -208,8 +210,10 @@ def load_into(
     prefix = "bert." if isinstance(model, BertModel) else ""
     parameters = {prefix + name: parameter for name, parameter in model.named_parameters()}
     own_prefixes = tuple({name.partition(".")[0] + "." for name in parameters})
-    if extend_positions and POSITIONS in tensors:
-        tensors[POSITIONS] = _extended(tensors[POSITIONS], parameters[POSITIONS].shape)
+    if extend_positions:
+        repeat_positions(tensors, model.config.max_position_embeddings, model.config.hidden_size)
+    if new_tokens:
+        add_token_rows(tensors, new_tokens, model.config.vocab_size)
 
     absent = _absent_parts(config, tensors)
     new = {name for name in parameters if any(_is_of(part, name) for part in absent)}
@@ -237,13 +241,6 @@ def load_into(
         generator or torch.Generator().manual_seed(0),
     )
     return LoadReport(*(tuple(sorted(names)) for names in (loaded, tied, new, ignored)))
-
-
-def _extended(table: Tensor, shape: torch.Size) -> Tensor:
-    """Repeat a table's rows to `shape`; return it unchanged if that is not possible."""
-    if table.shape[1:] != shape[1:] or not 0 < len(table) < shape[0]:
-        return table
-    return table[torch.arange(shape[0]) % len(table)]
 
 
 def _is_of(part: str, name: str) -> bool:

@@ -63,6 +63,12 @@ class Tokenizer:
         # "##" alone is not a piece but the word "##".
         return np.array([t.startswith(prefix) and t != prefix for t in self.vocab], dtype=bool)
 
+    @cached_property
+    def num_characters(self) -> np.ndarray:
+        """Characters of each token, without the prefix "##": int64, (vocabulary,)."""
+        prefix = self.backend.model.continuing_subword_prefix
+        return np.array([len(t.removeprefix(prefix) or t) for t in self.vocab], dtype=np.int64)
+
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Encode each text as int32 ids, without [CLS] and [SEP]."""
         encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)

@@ -56,7 +56,7 @@ def train_tokenizer(
         BertptError: an input, a setting or `out` is invalid.
     """
     progress = progress or Progress()
-    check = partial(files.refuse_existing, out, overwrite=overwrite, is_ours=_is_tokenizer_folder)
+    check = partial(files.refuse_existing, out, overwrite=overwrite, is_ours=is_tokenizer_folder)
     check()
     corpus = Corpus(inputs, sentence_per_line=True, text_field=text_field, strict=strict)
     if corpus.ignored:
@@ -79,7 +79,8 @@ def describe_shortfall(tokenizer: Tokenizer, config: TokenizerConfig) -> str | N
     return f"learned {num_tokens} tokens instead of {config.vocab_size}: the text has no more"
 
 
-def _is_tokenizer_folder(path: Path) -> bool:
+def is_tokenizer_folder(path: Path) -> bool:
+    """Return whether a folder holds the files of a tokenizer and nothing else."""
     return path.is_dir() and {file.name for file in path.iterdir()} == set(FILES)
 
 
@@ -107,7 +108,8 @@ def learn(
         SettingError: the vocabulary is too small for the alphabet.
     """
     progress = progress or Progress()
-    words = count_words(texts, config, progress=progress)
+    cleaning = normalizer(lowercase=config.lowercase, strip_accents=config.strips_accents)
+    words = count_words(texts, cleaning, progress=progress)
     if not words:
         raise InputError(f"{source}: contains no text")
     pieces = _alphabet(words, config)
@@ -163,10 +165,9 @@ def _train(
 
 
 def count_words(
-    texts: Iterable[str], config: TokenizerConfig, *, progress: Progress | None = None
+    texts: Iterable[str], cleaning: Any, *, progress: Progress | None = None
 ) -> Counter[str]:
-    """Count words, cleaned and split at spaces and punctuation as in BERT."""
-    cleaning = normalizer(lowercase=config.lowercase, strip_accents=config.strips_accents)
+    """Count words, cleaned by a normalizer and split at spaces and punctuation as in BERT."""
     pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     # Most chunks between spaces repeat, so each is cleaned and split only once. Long chunks (text
     # without spaces) rarely repeat and would fill the memory.

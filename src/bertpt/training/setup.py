@@ -7,19 +7,21 @@ from pathlib import Path
 
 import torch
 
-from bertpt.compat import require_rows, require_same_tokenizer, require_sequences
+from bertpt.compat import require_rows, require_sequences, tokens_to_add
 from bertpt.config import BertConfig, PretrainConfig
 from bertpt.data.batches import collate
 from bertpt.data.dataset import Dataset
 from bertpt.data.example import Example
 from bertpt.device import autocast
 from bertpt.model.bert import BertForPreTraining
+from bertpt.model.growth import num_rows
 from bertpt.model.hf_files import find_model, read_config
 from bertpt.model.initialization import initialize
 from bertpt.model.losses import loss_sums, pretraining_loss
 from bertpt.model.pretrained import load_into
 from bertpt.progress import Progress
 from bertpt.rng import torch_seed
+from bertpt.tokenizer.tokenizer import load_tokenizer
 
 UNTRAINED_TOLERANCE = 0.5  # nats that the untrained loss may be off
 
@@ -43,10 +45,14 @@ def model_config(config: PretrainConfig, data: Dataset) -> BertConfig:
         )
     else:
         folder = find_model(Path(config.init_from))
-        require_same_tokenizer(folder, data)
+        shape = read_config(folder)
+        if tokens_to_add(folder, data):
+            old_tokens, rows = len(load_tokenizer(folder).vocab), shape.vocab_size
+            rows = num_rows(len(tokenizer.vocab), old_rows=rows, old_tokens=old_tokens)
+            shape = dataclasses.replace(shape, vocab_size=rows)
         assert config.dropout is not None
         shape = dataclasses.replace(
-            read_config(folder),
+            shape,
             objective=data.settings.objective,
             hidden_dropout_prob=config.dropout,
             attention_probs_dropout_prob=config.dropout,
@@ -66,14 +72,15 @@ def model_config(config: PretrainConfig, data: Dataset) -> BertConfig:
 
 
 def initialize_weights(
-    model: BertForPreTraining, config: PretrainConfig, progress: Progress
+    model: BertForPreTraining, config: PretrainConfig, data: Dataset, progress: Progress
 ) -> None:
     """Initialise the weights, from the seed alone or from the model of `init_from`.
 
     Args:
         model: of `model_config`.
         config: resolved settings.
-        progress: logs what the folder lacked, and whether its positions were repeated.
+        data: to train on; its vocabulary may extend that of `init_from`.
+        progress: logs what the folder lacked, and what was added to it.
 
     Raises:
         InputError: the folder's weights do not fit the model.
@@ -84,12 +91,23 @@ def initialize_weights(
         initialize(model, config.init, generator)
         return
     folder = find_model(Path(config.init_from))
-    report = load_into(model, folder, generator, extend_positions=config.extend_positions)
+    new_tokens = tokens_to_add(folder, data)
+    report = load_into(
+        model,
+        folder,
+        generator,
+        extend_positions=config.extend_positions,
+        new_tokens=new_tokens,
+    )
     if str(report):
         progress.log(f"{folder}: {report}")
     old, new = read_config(folder).max_position_embeddings, model.config.max_position_embeddings
     if new > old:
         progress.log(f"{folder}: repeated its {old} position embeddings up to {new}")
+    if new_tokens:
+        progress.log(
+            f"{folder}: added {len(new_tokens):,} tokens; each starts as the mean of its pieces"
+        )
 
 
 @torch.no_grad()

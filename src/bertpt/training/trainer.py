@@ -96,7 +96,7 @@ class Trainer:
 
     def start(self, *, overwrite: bool = False) -> None:
         """Initialise the weights, create the RUN folder, and log what is trained on what."""
-        initialize_weights(self.model, self.config, self.progress)
+        initialize_weights(self.model, self.config, self.data, self.progress)
         if self.run:
             self.run.create(self.config, self.data, overwrite=overwrite)
         self.progress.log(
@@ -204,6 +204,7 @@ class Trainer:
             self.model,
             takewhile(lambda _: not (signals and signals.stop), batches),
             mask_id=self.data.tokenizer.mask_id,
+            num_characters=self.data.tokenizer.num_characters,
             precision=self.ranks.evaluation_precision(self.precision),
             add_up=self.ranks.sum,
         )
