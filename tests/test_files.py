@@ -8,6 +8,7 @@ import pytest
 
 from bertpt import files, text
 from bertpt.errors import InputError, OutputError
+from bertpt.outputs import refuse_existing
 
 
 def test_a_new_folder_appears_when_it_is_complete(tmp_path):
@@ -65,13 +66,13 @@ def test_an_error_while_filling_names_the_output_and_not_the_temporary(tmp_path)
 def test_existing_outputs_are_refused_unless_ours_is_to_be_replaced(tmp_path):
     ours = tmp_path / "ours"
     ours.mkdir()
-    files.refuse_existing(ours, overwrite=False, is_ours=lambda _: False)  # empty
+    refuse_existing(ours, overwrite=False, is_ours=lambda _: False)  # empty
     (ours / "a").touch()
     with pytest.raises(OutputError, match="`overwrite` to replace"):
-        files.refuse_existing(ours, overwrite=False, is_ours=lambda _: True)
-    files.refuse_existing(ours, overwrite=True, is_ours=lambda _: True)
+        refuse_existing(ours, overwrite=False, is_ours=lambda _: True)
+    refuse_existing(ours, overwrite=True, is_ours=lambda _: True)
     with pytest.raises(OutputError, match="not made by this command"):
-        files.refuse_existing(ours, overwrite=True, is_ours=lambda _: False)
+        refuse_existing(ours, overwrite=True, is_ours=lambda _: False)
 
 
 def test_a_file_is_replaced_atomically(tmp_path, monkeypatch):
@@ -121,7 +122,7 @@ def test_the_current_folder_is_refused_before_any_work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for place in (Path(), tmp_path, Path("/")):
         with pytest.raises(OutputError, match="cannot be replaced as a whole"):
-            files.refuse_existing(place, overwrite=True, is_ours=lambda _: True)
+            refuse_existing(place, overwrite=True, is_ours=lambda _: True)
 
 
 def test_a_link_to_a_folder_stays_a_link(tmp_path):
@@ -206,7 +207,7 @@ def test_a_new_folder_removes_the_remains_of_killed_processes_only(tmp_path, is_
 
 def refuse(out):
     with pytest.raises(OutputError, match="exists; give another `out`, or `overwrite`"):
-        files.refuse_existing(out, overwrite=False, is_ours=lambda _: True)
+        refuse_existing(out, overwrite=False, is_ours=lambda _: True)
 
 
 @pytest.mark.parametrize(
@@ -280,3 +281,21 @@ def test_files_and_the_names_in_a_folder_are_flushed_before_and_after_the_rename
 
 
 # ------------------------------------------------------------------------------- one process a time
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_folder_that_was_set_aside_comes_back_unless_dropped(tmp_path, is_replaced, is_dropped):
+    path = tmp_path / "a"
+    path.mkdir()
+    (path / "old").touch()
+    with files.set_aside(path) as drop:
+        assert not path.exists()
+        if is_replaced:
+            path.mkdir()
+            (path / "new").touch()
+        if is_dropped:
+            drop()
+    found = [each.name for each in path.iterdir()] if path.exists() else []
+    assert found == (["old"] if not is_dropped else ["new"] if is_replaced else [])
+    assert list(tmp_path.iterdir()) == ([path] if found else [])

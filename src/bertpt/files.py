@@ -124,6 +124,25 @@ def _put(work: Path, path: Path) -> None:
             raise
 
 
+@contextmanager
+def set_aside(path: Path) -> Iterator[Callable[[], None]]:
+    """Move a folder aside; it comes back after the block unless the yielded function was called.
+
+    If it comes back, what is at `path` by then is removed.
+    """
+    with _temporary_folder(path, "old") as aside:
+        old = aside / path.name
+        path.rename(old)
+        try:
+            yield lambda: shutil.rmtree(old, ignore_errors=True)
+        finally:
+            if old.exists():
+                if path.exists():
+                    remove_folder(path)
+                old.rename(path)
+                _sync(path.parent)
+
+
 def remove_folder(path: Path) -> None:
     """Remove a folder; other processes see all of it or nothing.
 
@@ -165,50 +184,6 @@ def clean_up(
         if not path.exists():
             found.append(path)
     return found
-
-
-def refuse_existing(
-    path: Path,
-    *,
-    overwrite: bool,
-    is_ours: Callable[[Path], bool],
-    contents: re.Pattern[str] | None = None,
-) -> None:
-    """Check that an output may be written: before any work is done, and before it is replaced.
-
-    Args:
-        path: the file or folder to write.
-        overwrite: whether an existing output of the same command may be replaced.
-        is_ours: whether an existing file or folder is such an output.
-        contents: matches the relative paths of the files that the command writes into a folder.
-
-    Raises:
-        OutputError: it exists, and `overwrite` is off, or another program made it or put files into
-            it; or it cannot be replaced by renaming.
-    """
-    resolved = path.resolve()
-    # First bring back what a killed process moved away, which may not be replaced unasked either.
-    clean_up(resolved.parent, resolved.name.__eq__, spare_held=True)
-    if path.is_mount() or resolved == Path.cwd():
-        raise OutputError(f"{path} cannot be replaced as a whole; give a new folder inside it")
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        return
-    if not is_ours(path):
-        raise OutputError(f"{path} exists, and was not made by this command; give another `out`")
-    if not overwrite:
-        raise OutputError(f"{path} exists; give another `out`, or `overwrite` to replace it")
-    if contents and (foreign := _foreign_files(path, contents)):
-        names = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if foreign[3:] else "")
-        raise OutputError(
-            f"{path} contains files that bertpt did not write: {names}; move them away, or give "
-            "another `out`"
-        )
-
-
-def _foreign_files(folder: Path, contents: re.Pattern[str]) -> list[str]:
-    paths = (p for p in sorted(folder.rglob("*")) if p.is_symlink() or not p.is_dir())
-    names = (path.relative_to(folder).as_posix() for path in paths)
-    return [name for name in names if not contents.fullmatch(name)]
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def gradients(folder, case, ranks):
     config = config_of(case).resolve()
     data = Dataset(folder / data_of(case))
     trainer = Trainer(data, config, Progress(), ranks=ranks)
-    initialize_weights(trainer.model, trainer.config, trainer.progress)
+    initialize_weights(trainer.model, trainer.config, trainer.data, trainer.progress)
     result = accumulate_gradients(
         ranks.replicate(trainer.model.train()),
         trainer.training[0],
@@ -117,7 +117,7 @@ def after_a_step_of_muon(folder, ranks):
     config = PretrainConfig(**CONFIG, **SHARDED).resolve()
     trainer = Trainer(Dataset(folder / "data"), config, Progress(), ranks=ranks)
     trainer.optimizers = make_optimizers(trainer.model, config, torch.bfloat16)
-    initialize_weights(trainer.model, trainer.config, trainer.progress)
+    initialize_weights(trainer.model, trainer.config, trainer.data, trainer.progress)
 
     def weights():
         parameters = trainer.model.named_parameters()
@@ -267,7 +267,7 @@ def kept_for_the_backward_pass(folder, ranks):
     for precision in ("float32", "bfloat16"):
         config = dataclasses.replace(config_of("sharded"), precision=precision)
         trainer = Trainer(data, config, Progress(), ranks=ranks)
-        initialize_weights(trainer.model, trainer.config, trainer.progress)
+        initialize_weights(trainer.model, trainer.config, trainer.data, trainer.progress)
         # Heads have square ones, too, which are put together with the embeddings.
         shapes = {tuple(p.shape) for p in trainer.model.bert.encoder.parameters() if p.ndim == 2}
         shapes = {(rows, columns) for rows, columns in shapes if rows != columns}

@@ -591,16 +591,23 @@ class BadLosses:
         monkeypatch.setattr(Trainer, "take_step", poisoned)
 
 
-def test_the_message_names_the_step_its_rows_and_the_way_out(data, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("save_every", "way_out"),
+    [
+        (1, r"\. Continue from the last checkpoint with `resume` and `skip_bad_batches` 1, or .*"),
+        (0, "; start again with a lower `learning_rate`.*"),  # there is no checkpoint yet
+    ],
+)
+def test_the_message_names_the_step_its_rows_and_the_way_out(
+    data, tmp_path, monkeypatch, save_every, way_out
+):
     BadLosses(monkeypatch, 3)
     trained_on = Trainer(Dataset(data), CONFIG, Progress())
     rows = ", ".join(map(str, trained_on.training.rows(2)))
-    with pytest.raises(
-        BertptError,
-        match=rf"^step 3: loss nan, gradient norm nan; .*\(rows {rows} of train/\)\. Go on from "
-        r"the last checkpoint with `resume` and `skip_bad_batches` 1, or .* lower `learning_rate`$",
-    ):
-        pretrain(data, tmp_path / "run", config=CONFIG)
+    config = dataclasses.replace(CONFIG, save_every=save_every)
+    problem = rf"^step 3: loss nan, gradient norm nan; .*\(rows {rows} of train/\)"
+    with pytest.raises(BertptError, match=rf"{problem}{way_out}$"):
+        pretrain(data, tmp_path / "run", config=config)
 
 
 def test_skipped_batches_count_as_steps(data, tmp_path, monkeypatch):

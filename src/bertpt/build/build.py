@@ -25,6 +25,7 @@ from bertpt.data import dataset
 from bertpt.data.example import token_dtype
 from bertpt.data.masking import Masking
 from bertpt.errors import InputError, SettingError
+from bertpt.outputs import refuse_existing
 from bertpt.progress import Progress
 from bertpt.text import format_size, printable
 from bertpt.tokenizer import train
@@ -66,7 +67,7 @@ def build_data(
     """
     require_shared_tokenizer(config, tokenizer_path)
     check = partial(
-        files.refuse_existing,
+        refuse_existing,
         out,
         overwrite=overwrite,
         is_ours=dataset.is_data_folder,

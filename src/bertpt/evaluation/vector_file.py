@@ -16,6 +16,7 @@ import numpy as np
 
 from bertpt import files
 from bertpt.errors import OutputError, SettingError
+from bertpt.outputs import refuse_existing
 
 SUFFIXES = (".npy", ".safetensors")
 SAFETENSORS_HEADER = 248  # bytes, padded with spaces; follows the 8 bytes of its length
@@ -114,7 +115,7 @@ def require_writable(path: Path, *, by_token: bool, overwrite: bool) -> None:
         )
     if path.is_dir():
         raise OutputError(f"{path} is a folder; give a file")
-    files.refuse_existing(path, overwrite=overwrite, is_ours=_is_vector_file)
+    refuse_existing(path, overwrite=overwrite, is_ours=_is_vector_file)
 
 
 def _is_vector_file(path: Path) -> bool:

@@ -15,6 +15,7 @@ from tokenizers import models
 from bertpt import files
 from bertpt.corpus.corpus import Corpus
 from bertpt.errors import InputError, SettingError
+from bertpt.outputs import refuse_existing
 from bertpt.progress import Progress
 from bertpt.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from bertpt.tokenizer.train import count_words, is_tokenizer_folder
@@ -63,7 +64,7 @@ def extend_tokenizer(
     progress = progress or Progress()
     if num_added < 1:
         raise SettingError("add", f"{num_added} must be at least 1")
-    check = partial(files.refuse_existing, out, overwrite=overwrite, is_ours=is_tokenizer_folder)
+    check = partial(refuse_existing, out, overwrite=overwrite, is_ours=is_tokenizer_folder)
     check()
     base = load_tokenizer(model)
     if not base.splits_at_spaces:

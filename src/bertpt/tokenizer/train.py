@@ -15,6 +15,7 @@ from bertpt import files
 from bertpt.config import TokenizerConfig
 from bertpt.corpus.corpus import Corpus
 from bertpt.errors import InputError, SettingError
+from bertpt.outputs import refuse_existing
 from bertpt.progress import Progress
 from bertpt.tokenizer.tokenizer import (
     FILES,
@@ -56,7 +57,7 @@ def train_tokenizer(
         BertptError: an input, a setting or `out` is invalid.
     """
     progress = progress or Progress()
-    check = partial(files.refuse_existing, out, overwrite=overwrite, is_ours=is_tokenizer_folder)
+    check = partial(refuse_existing, out, overwrite=overwrite, is_ours=is_tokenizer_folder)
     check()
     corpus = Corpus(inputs, sentence_per_line=True, text_field=text_field, strict=strict)
     if corpus.ignored:

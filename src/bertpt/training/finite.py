@@ -45,8 +45,12 @@ class BadSteps:
                 f"not finite, so the model is hardly trained; {START_AGAIN}"
             )
 
-    def note_bad(self, problem: str) -> str:
+    def note_bad(self, problem: str, *, can_resume: bool) -> str:
         """Count a skipped step; return a log line with its problem and the number skipped.
+
+        Args:
+            problem: what was not finite.
+            can_resume: whether there is a checkpoint, for the message.
 
         Raises:
             BertptError: there were too many.
@@ -60,8 +64,10 @@ class BadSteps:
                 f"{problem}, {self.num_in_a_row} in a row, so the weights are at fault, not the "
                 f"batches; {START_AGAIN}"
             )
+        if not can_resume:
+            raise BertptError(f"{problem}; {START_AGAIN}")
         raise BertptError(
-            f"{problem}. Go on from the last checkpoint with `resume` and `skip_bad_batches` "
+            f"{problem}. Continue from the last checkpoint with `resume` and `skip_bad_batches` "
             f"{self.num}, or start again with a lower `learning_rate`"
         )
 

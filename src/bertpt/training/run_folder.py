@@ -20,6 +20,7 @@ from bertpt.config import PretrainConfig
 from bertpt.data.dataset import Checked, Dataset
 from bertpt.errors import InputError, OutputError
 from bertpt.locks import locked
+from bertpt.outputs import refuse_existing
 from bertpt.tokenizer.tokenizer import FILES as TOKENIZER_FILES
 from bertpt.training import checkpoint
 from bertpt.training.background import Background
@@ -63,6 +64,8 @@ class RunFolder:
         self.best: Mapping[str, Any] | None = None
         self._background = Background()
         self._lock = contextlib.ExitStack()
+        self._replaced = contextlib.ExitStack()  # holds the run that this one replaces
+        self._drop_old: Callable[[], object] = bool
 
     def __enter__(self) -> "Self":
         return self
@@ -74,6 +77,7 @@ class RunFolder:
             if kind is None:  # otherwise the block's own error is reported
                 raise
         finally:
+            self._replaced.close()
             self._lock.close()
 
     # ------------------------------------------------------------------------------ start, resume
@@ -84,12 +88,12 @@ class RunFolder:
         Raises:
             OutputError: something exists that may not be replaced.
         """
-        files.refuse_existing(
-            self.path, overwrite=overwrite, is_ours=is_run_folder, contents=CONTENTS
-        )
+        refuse_existing(self.path, overwrite=overwrite, is_ours=is_run_folder, contents=CONTENTS)
 
     def create(self, config: PretrainConfig, data: Dataset, *, overwrite: bool) -> None:
         """Create the folder for a run with resolved settings on some data.
+
+        A run that it replaces comes back if this one ends without a checkpoint.
 
         Raises:
             OutputError: something exists that may not be replaced.
@@ -97,6 +101,7 @@ class RunFolder:
         self.refuse_existing(overwrite=overwrite)
         if is_run_folder(self.path):
             self._acquire_lock()
+            self._drop_old = self._replaced.enter_context(files.set_aside(self.path.resolve()))
         packages = {name: version(name) for name in ("torch", "tokenizers", "datasets", "numpy")}
         entries = {
             "format": FORMAT,
@@ -211,6 +216,7 @@ class RunFolder:
             snapshot.write_optimizer(work)
             checkpoint.complete(work, snapshot.state)
         self._copy_model(path, "model", snapshot.card)
+        self._drop_old()
         checkpoint.remove_old(self.path, snapshot.state.step, keep_last)
 
     def _copy_model(self, source: Path, name: str, card: str) -> None:

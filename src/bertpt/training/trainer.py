@@ -175,7 +175,9 @@ class Trainer:
         entry = {"step": step + 1, "split": "train", **dataclasses.asdict(result)}
         self._log({**entry, "not_taken": console.not_finite(result), "rows": rows})
         with self._finishing_a_save():
-            line = self.bad_steps.note_bad(console.bad_step(step + 1, result, rows))
+            line = self.bad_steps.note_bad(
+                console.bad_step(step + 1, result, rows), can_resume=self.saved_step is not None
+            )
         self.progress.log(line)
 
     # -------------------------------------------------------------------------- evaluate, log, save

@@ -129,3 +129,15 @@ def test_what_appears_at_out_during_the_work_is_not_replaced(
     assert result.stderr.startswith(f"error: {out} ")
     assert [path.name for path in out.iterdir()] == ["notes"]
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
+
+
+def test_a_run_comes_back_if_the_one_that_replaces_it_fails_at_once(run, tmp_path, data, trained):
+    out = shutil.copytree(trained, tmp_path / "run")
+    before = digests(out)
+    diverging = ("--learning-rate", 1e30, "--muon-learning-rate", 1e30, "--warmup", 0)
+    result = run("pretrain", data, "--out", out, *TINY, *diverging, "--overwrite", "--quiet")
+    assert result.exit_code == 1
+    assert "loss nan" in result.stderr
+    assert "--resume" not in result.stderr
+    assert digests(out) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
