@@ -8,6 +8,7 @@ import transformers
 
 from bertpt.config import TokenizerConfig
 from bertpt.errors import InputError, OutputError, SettingError
+from bertpt.progress import Progress
 from bertpt.tokenizer.tokenizer import load_tokenizer, normalizer
 from bertpt.tokenizer.train import count_words, learn, train_tokenizer
 
@@ -133,3 +134,17 @@ def test_a_folder_that_is_not_a_tokenizer_is_never_replaced(tmp_path):
     with pytest.raises(OutputError, match="not made by this command"):
         train_tokenizer([str(tmp_path / "text.txt")], out, config=config, overwrite=True)
     assert (out / "thesis.txt").read_text() == "years of work"
+
+
+def test_what_is_wrong_with_a_text_is_logged(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"id,text\n1,\xff one two\n" * 9)
+    heard = []
+    progress = Progress()
+    progress.log = heard.append
+    config = TokenizerConfig(vocab_size=40)
+    train_tokenizer([str(tmp_path / "a.txt")], tmp_path / "out", config=config, progress=progress)
+    assert heard[0] == (
+        "warning: 9 lines were not valid UTF-8; the bad bytes became U+FFFD; the first is "
+        f"{tmp_path}/a.txt: line 2"
+    )
+    assert heard[1].startswith("warning: 1 inputs look like JSON, CSV or TSV")

@@ -14,13 +14,14 @@ from bertpt import files
 from bertpt.build.disk import disk_use, estimate_message, folder_size, shortage_warning
 from bertpt.build.documents import StoredDocuments, save_array
 from bertpt.build.make_examples import Split
-from bertpt.build.report import RENAME_ROWS, collect_counts, find_warnings
+from bertpt.build.report import collect_counts, find_warnings
 from bertpt.build.splits import WrittenSplit, split_documents, write_split
 from bertpt.build.spool import TextSpool
 from bertpt.build.tokenize import tokenize
 from bertpt.build.workers import Workers
 from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.corpus.corpus import Corpus, Piece
+from bertpt.corpus.findings import RENAME_ROWS
 from bertpt.data import dataset
 from bertpt.data.example import token_dtype
 from bertpt.data.masking import Masking

@@ -7,7 +7,8 @@ import numpy as np
 
 from bertpt.build.splits import WrittenSplit
 from bertpt.config import BuildConfig, TokenizerConfig
-from bertpt.corpus.corpus import COUNTS, Corpus
+from bertpt.corpus import findings
+from bertpt.corpus.corpus import Corpus
 from bertpt.errors import InputError
 from bertpt.tokenizer.tokenizer import Tokenizer
 from bertpt.tokenizer.train import describe_shortfall
@@ -45,7 +46,7 @@ def collect_counts(
         "single_sentence_documents": sum(
             split.documents.num_single_sentences for split in splits.values()
         ),
-        **{key: corpus.counts[key] for key in COUNTS},
+        **{key: corpus.counts[key] for key in findings.COUNTS},
     }
     lengths = {name: split.lengths for name, split in splits.items()}
     continuing_share = _continuing_share(token_counts, vocabulary)
@@ -157,26 +158,6 @@ def length_histogram(lengths: dict[str, np.ndarray]) -> dict[str, list[int]]:
 
 # ---------------------------------------------------------------------------------------- warnings
 
-RENAME_ROWS = (
-    "rename them to end in .jsonl, .json, .csv or .tsv (jsonl:-, csv:- or tsv:- for standard input)"
-)
-# Counts that give a warning unless they are 0.
-WARNED_COUNTS = {
-    "empty_sentences": "sentences were empty after cleaning and left out",
-    "replaced_lines": "lines were not valid UTF-8; the bad bytes became U+FFFD",
-    "repeated_files": "inputs were given more than once, and read once",
-    "nul_lines": "lines contained NUL characters, which were removed",
-    "surrogate_rows": "rows contained half a surrogate pair, which became U+FFFD",
-    "empty_rows": "rows contained no text and were left out",
-    "cut_sentences": "times a sentence of more than 65,536 characters was cut",
-    "cut_lines": "times a line of more than 4 MB was cut",
-    "wrapped_files": "inputs have hard-wrapped lines, at which sentences are cut; join them with "
-    "`unwrap`",
-    "row_like_files": f"inputs look like JSON, CSV or TSV but were read as text; {RENAME_ROWS}",
-    "gutenberg_files": "inputs contain Project Gutenberg's header or licence, which every book "
-    "repeats; keep only the text between the *** START and *** END lines",
-}
-
 
 def find_warnings(
     counts: dict[str, Any],
@@ -205,21 +186,20 @@ def find_warnings(
         _duplicates(counts) if config.dedup == "none" else None,
         _poor_vocabulary(counts),
         _cap_binds(counts, config),
-        *(
-            f"{counts[key]} {what}{_first(key, problems or {})}" if counts[key] else None
-            for key, what in WARNED_COUNTS.items()
-        ),
+        _empty_sentences(counts),
+        *findings.describe(counts, problems or {}),
     ]
     prefix = "in the sample, " if is_sample else ""
     return [f"{prefix}{warning}" for warning in candidates if warning]
 
 
-def _first(key: str, problems: Mapping[str, str]) -> str:
-    return f"; the first is {problems[key]}" if key in problems else ""
-
-
 def _small_vocabulary(vocabulary: Tokenizer, learned: TokenizerConfig | None) -> str | None:
     return describe_shortfall(vocabulary, learned) if learned else None
+
+
+def _empty_sentences(counts: dict[str, Any]) -> str | None:
+    number = counts["empty_sentences"]
+    return f"{number} sentences were empty after cleaning and left out" if number else None
 
 
 def _empty_valid(counts: dict[str, Any], config: BuildConfig) -> str | None:

@@ -18,19 +18,6 @@ from bertpt.rng import evenly_spaced
 
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 MAX_SAMPLED_FILES = 64
-# What `Corpus.counts` counts.
-COUNTS = (
-    "replaced_lines",  # lines and rows with invalid UTF-8, which became U+FFFD
-    "nul_lines",  # lines and rows with NUL characters, which were removed
-    "surrogate_rows",  # rows with half a surrogate pair, which became U+FFFD
-    "empty_rows",  # rows without text, which were left out
-    "cut_lines",  # cuts in lines longer than `bertpt.corpus.lines.MAX_LINE_BYTES`
-    "cut_sentences",  # cuts in sentences longer than any example
-    "row_like_files",  # plain texts that look like JSON, CSV or TSV
-    "wrapped_files",  # inputs whose lines look hard-wrapped
-    "gutenberg_files",  # texts with Project Gutenberg's header or licence
-    "repeated_files",  # files given more than once, which are read once
-)
 
 
 class Piece(NamedTuple):
@@ -63,8 +50,8 @@ class Corpus:
     Attributes:
         files: the files of this part.
         ignored: a message about files in folders that are not read, or "".
-        counts: what was found in the last pass, by the names in `COUNTS`.
-        problems: where each kind of repair was needed first, by the names in `COUNTS`.
+        counts: what was found in the last pass, by the names in `findings.COUNTS`.
+        problems: where each kind of repair was needed first, by the names in `findings.COUNTS`.
         is_sampled: whether the last pass left text out.
         num_bytes: bytes read so far on disk; for `hf:` names, bytes of text.
         num_text_bytes: uncompressed bytes read so far.

@@ -47,7 +47,7 @@ class Document:
 
     Attributes:
         continues: whether the next piece belongs to the same document.
-        counts: what was found in it; the keys are those of `bertpt.corpus.corpus.COUNTS`.
+        counts: what was found in it; the keys are those of `bertpt.corpus.findings.COUNTS`.
         problems: where each kind of repair was needed first, by the keys of `counts`.
         first_problem: where text was repaired first, and why.
         num_text_bytes: uncompressed bytes since the document before it.

@@ -18,7 +18,7 @@ from bertpt.errors import InputError, SettingError
 from bertpt.outputs import refuse_existing
 from bertpt.progress import Progress
 from bertpt.tokenizer.tokenizer import Tokenizer, load_tokenizer
-from bertpt.tokenizer.train import count_words, is_tokenizer_folder
+from bertpt.tokenizer.train import count_words, is_tokenizer_folder, log_findings
 
 UNUSED = re.compile(r"\[unused\d+\]")  # entries that Google's vocabularies keep for such words
 NUM_ROUNDS = 12
@@ -86,6 +86,7 @@ def extend_tokenizer(
             )
         extended = with_tokens(base, tokens)
         extended.save(work)
+    log_findings(corpus, progress)
     if len(tokens) < num_added:
         progress.log(
             f"warning: added {len(tokens)} tokens instead of {num_added}: the text has no more"

@@ -13,6 +13,7 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from bertpt import files
 from bertpt.config import TokenizerConfig
+from bertpt.corpus import findings
 from bertpt.corpus.corpus import Corpus
 from bertpt.errors import InputError, SettingError
 from bertpt.outputs import refuse_existing
@@ -67,9 +68,19 @@ def train_tokenizer(
             lines = (line for piece in corpus.with_progress(bar) for line in piece.sentences)
             tokenizer = learn(lines, config, source=corpus.name, progress=progress)
         tokenizer.save(work)
+    log_findings(corpus, progress)
     if shortfall := describe_shortfall(tokenizer, config):
         progress.log(f"warning: {shortfall}")
     return {"vocab_size": len(tokenizer.vocab), "tokenizer_sha256": tokenizer.fingerprint}
+
+
+def log_findings(corpus: Corpus, progress: Progress) -> None:
+    """Log what was found wrong with the text; wrapped lines do not matter to single words."""
+    counts = Counter(corpus.counts)
+    for name in ("wrapped_files", "cut_lines", "cut_sentences"):
+        counts[name] = 0
+    for warning in findings.describe(counts, corpus.problems):
+        progress.log(f"warning: {warning}")
 
 
 def describe_shortfall(tokenizer: Tokenizer, config: TokenizerConfig) -> str | None:
