@@ -56,7 +56,7 @@ class OneLineErrors(TyperGroup):
             status = _fail(error.format_message(), error.exit_code)
         except BertptError as error:
             status = _fail(str(error), error.exit_code)
-        except UnicodeEncodeError as error:  # a file name, of which libraries expect UTF-8
+        except UnicodeEncodeError as error:  # libraries expect file names in UTF-8
             name = printable(error.object)
             status = _fail(f"the name {name} is not valid UTF-8; rename it, or set PYTHONUTF8=1", 1)
         except OSError as error:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from bertpt.config import BertConfig
 from bertpt.errors import MismatchError
-from bertpt.tokenizer.extend import added_tokens, split_tokens
+from bertpt.tokenizer.choose import split_tokens
+from bertpt.tokenizer.extend import added_tokens
 from bertpt.tokenizer.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Locks that tell other processes who writes a folder."""
+"""Locks on folders that a process writes."""
 
 import fcntl
 import os

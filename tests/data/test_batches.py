@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertpt.data.batches import TrainingExamples, collate, in_order
-from bertpt.data.dataset import Example
+from bertpt.data.example import Example
 from bertpt.data.masking import Masking
 
 CLS, SEP, MASK = 2, 3, 4

@@ -12,7 +12,8 @@ from torch import nn
 
 from bertpt.config import BertConfig, EvalConfig
 from bertpt.data.batches import collate
-from bertpt.data.dataset import Dataset, Example
+from bertpt.data.dataset import Dataset
+from bertpt.data.example import Example
 from bertpt.errors import InputError, MismatchError
 from bertpt.evaluation.mlm import baselines, eval_mlm, evaluate, perplexity
 from bertpt.model.bert import BertForPreTraining, BertOutput

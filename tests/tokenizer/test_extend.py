@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 
 from bertpt.corpus.corpus import Corpus
 from bertpt.errors import InputError, SettingError
-from bertpt.tokenizer.extend import (
-    added_tokens,
-    choose_tokens,
-    extend_tokenizer,
-    split_tokens,
-    with_tokens,
-)
+from bertpt.tokenizer.choose import choose_tokens, split_tokens
+from bertpt.tokenizer.extend import added_tokens, extend_tokenizer, with_tokens
 from bertpt.tokenizer.tokenizer import from_vocab, load_tokenizer
 from bertpt.tokenizer.train import count_words
 

@@ -23,7 +23,8 @@ from bertpt.evaluation.mlm import eval_mlm
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.pretrained import from_pretrained
 from bertpt.progress import Progress
-from bertpt.tokenizer.extend import split_tokens, with_tokens
+from bertpt.tokenizer.choose import split_tokens
+from bertpt.tokenizer.extend import with_tokens
 from bertpt.tokenizer.tokenizer import load_tokenizer
 from bertpt.training.pretrain import pretrain
 from bertpt.training.resume import resumed_config

@@ -22,7 +22,7 @@ from bertpt.build.workers import Workers
 from bertpt.config import BuildConfig, TokenizerConfig
 from bertpt.corpus.corpus import Corpus, Piece
 from bertpt.corpus.findings import RENAME_ROWS
-from bertpt.data import dataset
+from bertpt.data import folder
 from bertpt.data.example import token_dtype
 from bertpt.data.masking import Masking
 from bertpt.errors import InputError, SettingError
@@ -63,16 +63,15 @@ def build_data(
         The manifest.
 
     Raises:
-        BertptError: an input, the vocabulary or the output is at fault. Nothing is left behind,
-            and an existing `out` is unchanged.
+        BertptError: an input, the vocabulary or the output is at fault; `out` is unchanged.
     """
     require_shared_tokenizer(config, tokenizer_path)
     check = partial(
         refuse_existing,
         out,
         overwrite=overwrite,
-        is_ours=dataset.is_data_folder,
-        contents=dataset.CONTENTS,
+        is_ours=folder.is_data_folder,
+        contents=folder.CONTENTS,
     )
     check()
     manifest, _ = build_folder(
@@ -114,9 +113,9 @@ def build_folder(
     sample_bytes: int | None = None,
     recheck: Callable[[], object] = bool,
 ) -> tuple[dict[str, Any], Corpus]:
-    """Build a DATA folder, replacing `out`; with `sample_bytes`, from a sample of the text.
+    """Build a DATA folder, from a sample of the text if `sample_bytes` is given.
 
-    `recheck` is called before `out` is replaced, as in `bertpt.files.new_folder`.
+    `recheck` is called before `out` is replaced.
 
     Returns:
         The manifest, and the corpus, which counts what was read.
@@ -155,8 +154,8 @@ def build_folder(
         token_counts, splits = _write_splits(documents, vocabulary, job)
         counts = collect_counts(corpus, text_counts, token_counts, splits, vocabulary)
         manifest = {
-            "format": dataset.FORMAT,
-            "format_version": dataset.FORMAT_VERSION,
+            "format": folder.FORMAT,
+            "format_version": folder.FORMAT_VERSION,
             "bertpt_version": bertpt.__version__,
             "inputs": [printable(name) for name in inputs],
             "settings": config.to_dict(),

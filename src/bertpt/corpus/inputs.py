@@ -21,7 +21,7 @@ from bertpt.corpus.hub import HubName, is_hub
 from bertpt.errors import InputError, OutputError
 
 COMPRESSED_ENDINGS = ("", ".gz", ".bz2", ".xz", ".zst")
-# Formats with rows that a name tells; a text may start like any of them.
+# Formats with rows, known by name only, since a text may start like any of them.
 ROW_FORMATS = (".jsonl", ".json", ".csv", ".tsv")
 # Of .json files in a folder, most hold settings; they must be named.
 FOLDER_FORMATS = (".txt", ".jsonl", ".csv", ".tsv")
@@ -65,7 +65,7 @@ class Found(NamedTuple):
     ignored: dict[str, list[str]]
 
     def describe_ignored(self) -> str:
-        """Return how many files of which kinds were ignored, with an example of each."""
+        """Return the number of ignored files by kind, with an example of each."""
         return " and ".join(
             f"{len(names):,} {'file' if len(names) == 1 else 'files'} {kind}, such as {names[0]}"
             for kind, names in sorted(self.ignored.items(), key=lambda item: -len(item[1]))[:3]
@@ -195,7 +195,7 @@ def open_seekable(file: str, stream: "Stream") -> Iterator[IO[bytes]]:
 
 
 def row_format(file: str) -> str | None:
-    """Return the format with rows that a name tells, one of `ROW_FORMATS`, or `None`."""
+    """Return the format with rows, one of `ROW_FORMATS`, that a name ends in, or `None`."""
     if file in STANDARD_INPUT:
         return f".{file.removesuffix(':-')}" if ":" in file else None
     return next(

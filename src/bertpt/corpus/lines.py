@@ -17,7 +17,7 @@ CUT_WITHIN = 1 << 16  # bytes before the end of a piece
 
 
 class Line(NamedTuple):
-    """A line, or a piece of one that is too long; line feed included.
+    """A line with its line feed, or a piece of a long line.
 
     Attributes:
         number: counted from 1.

@@ -2,40 +2,30 @@
 
 import dataclasses
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from bertpt import files
-from bertpt.config import SPLITS, BuildConfig
+from bertpt.config import SPLITS
 from bertpt.data.example import Example
+from bertpt.data.folder import Checked, Folder
 from bertpt.data.masking import Masking
 from bertpt.errors import InputError, MismatchError
 from bertpt.text import printable
-from bertpt.tokenizer.tokenizer import FILES as TOKENIZER_FILES
-from bertpt.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from bertpt.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import datasets
 
-FORMAT = "bertpt-data"
-FORMAT_VERSION = 1
 # Settings that define an example. seq_len may differ: the largest counts.
 MUST_AGREE = ("objective", "masked_lm_prob", "max_predictions_per_seq", "whole_word", "span")
-SHARD_NAME = re.compile(rf"({'|'.join(SPLITS)})/[\w-][\w.-]*\.arrow")
-# All files that build-data writes, and those in which `datasets` caches what it makes of them.
-CONTENTS = re.compile(
-    rf"manifest\.json|token_counts\.npy|tokenizer/({'|'.join(TOKENIZER_FILES)})|{SHARD_NAME.pattern}"
-    rf"|({'|'.join(SPLITS)})/(state|dataset_info)\.json"
-)
 COUNTS = ("documents", "sentences", "tokens", "examples")
-REQUIRED = ("format_version", "settings", "tokenizer_sha256", "vocab_size", "examples", "shards")
 
 
 class Examples:
@@ -72,10 +62,6 @@ def _unpack(column: pa.ChunkedArray) -> list[np.ndarray]:
     return [values[i:j] for i, j in pairwise(offsets)]
 
 
-# For each DATA folder, the size and mtime (ns) of its shards when their SHA-256 was last verified.
-Checked = Mapping[str, Mapping[str, Sequence[int]]]
-
-
 class Dataset:
     """One or more DATA folders, concatenated.
 
@@ -100,7 +86,7 @@ class Dataset:
         paths = [paths] if isinstance(paths, Path) else paths
         if not paths:
             raise InputError("no data folder was given; make one with bertpt build-data")
-        self._folders = [_Folder(path, checked or {}) for path in paths]
+        self._folders = [Folder(path, checked or {}) for path in paths]
         _require_compatible(self._folders)
         first = self._folders[0]
         self.settings, self.manifest = first.settings, first.manifest
@@ -185,94 +171,7 @@ class Dataset:
         return self._examples[split]
 
 
-class _Folder:
-    """One DATA folder: its manifest, and its files checked against it."""
-
-    def __init__(self, path: Path, checked: Checked) -> None:
-        if not path.is_dir():
-            raise InputError(f"no such data folder: {path}")
-        if not is_data_folder(path):
-            raise InputError(f"{path} is not a data folder; make one with bertpt build-data")
-        self.path = path
-        self.manifest: Mapping[str, Any] = files.read_json(path / "manifest.json")
-        if missing := [key for key in REQUIRED if key not in self.manifest]:
-            raise InputError(f"{path / 'manifest.json'} lacks {', '.join(missing)}; build it again")
-        version = self.manifest["format_version"]
-        if version != FORMAT_VERSION:
-            raise InputError(
-                f"{path} has format version {version}, this bertpt reads {FORMAT_VERSION}; "
-                "build it again"
-            )
-        self.settings = BuildConfig.read(self.manifest["settings"], path / "manifest.json")
-        self._known = checked.get(str(path.resolve()), {})
-        self.verified: dict[str, Sequence[int]] = {}
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        loaded = load_tokenizer(self.path / "tokenizer")
-        _require_same(
-            self.path / "tokenizer", loaded.fingerprint, self.manifest["tokenizer_sha256"]
-        )
-        return loaded
-
-    def token_counts(self) -> np.ndarray:
-        path = self.path / "token_counts.npy"
-        try:
-            return cast("np.ndarray", np.load(path, allow_pickle=False))
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"{path} cannot be read; build the data again") from error
-
-    def open(self, split: str) -> "datasets.Dataset":
-        import datasets  # noqa: PLC0415
-
-        self._verify_shards(split)
-        try:
-            found = datasets.load_from_disk(str(self.path / split))
-        except (OSError, ValueError, RecursionError, pa.ArrowException) as error:
-            raise InputError(f"{self.path / split} cannot be read: {error}") from error
-        expected = self.manifest["examples"][split]
-        if len(found) != expected:
-            raise InputError(
-                f"{self.path / split} has {len(found)} examples, its manifest says {expected}; "
-                "build the data again"
-            )
-        return cast("datasets.Dataset", found)
-
-    def _verify_shards(self, split: str) -> None:
-        """Check that the files that `datasets` would read are those of the manifest, unchanged."""
-        path = self.path / split / "state.json"
-        state = files.read_json(path)
-        try:
-            sums = {str(shard["file"]): shard["sha256"] for shard in self.manifest["shards"]}
-            listed = [f"{split}/{file['filename']}" for file in state["_data_files"]]
-        except (TypeError, KeyError) as error:
-            problem = "the list of its shards is damaged"
-            raise InputError(f"{self.path}: {problem}; build the data again") from error
-        for name in sums:
-            if not SHARD_NAME.fullmatch(name):
-                raise InputError(
-                    f"{self.path / 'manifest.json'} names a shard {name!r}, which is not a file of "
-                    "train/ or valid/; build the data again"
-                )
-        named = [name for name in sums if name.startswith(f"{split}/")]
-        if listed != named:
-            raise InputError(
-                f"{path} lists {', '.join(listed) or 'no files'}, the manifest "
-                f"{', '.join(named) or 'none'}; build the data again"
-            )
-        for name in named:
-            self._verify(self.path / name, name, sums[name])
-
-    def _verify(self, path: Path, name: str, expected: str) -> None:
-        if not path.is_file():
-            _require_same(path, "missing", expected)
-        stamp = _stamp(path)
-        if self._known.get(name) != stamp:
-            _require_same(path, files.sha256(path), expected)
-        self.verified[name] = stamp
-
-
-def _require_compatible(folders: Sequence[_Folder]) -> None:
+def _require_compatible(folders: Sequence[Folder]) -> None:
     """Check that the folders can be concatenated."""
     first, *others = folders
     for other in others:
@@ -290,7 +189,7 @@ def _require_compatible(folders: Sequence[_Folder]) -> None:
                     f"{first.path} was built with {name} {mine}, {other.path} with {theirs}; build "
                     "both with the same settings, or train on one of them"
                 )
-    seen: dict[str, _Folder] = {}
+    seen: dict[str, Folder] = {}
     for folder in folders if others else ():
         fingerprint = files.sha256(folder.path / "manifest.json")
         same = seen.setdefault(fingerprint, folder)
@@ -299,21 +198,3 @@ def _require_compatible(folders: Sequence[_Folder]) -> None:
                 f"{same.path} and {folder.path} contain the same data (manifest "
                 f"{fingerprint[:12]}); give it once"
             )
-
-
-def _stamp(path: Path) -> Sequence[int]:
-    status = path.stat()
-    return [status.st_size, status.st_mtime_ns]
-
-
-def _require_same(path: Path, found: str, expected: str) -> None:
-    if found != expected:
-        raise MismatchError(
-            f"{path} has SHA-256 {found[:12]}, its manifest says {expected[:12]}; it is damaged "
-            "or was changed: build the data again"
-        )
-
-
-def is_data_folder(path: Path) -> bool:
-    """Return whether a folder was made by build-data."""
-    return files.has_format(path / "manifest.json", FORMAT)

@@ -1,29 +1,24 @@
 """Add the words of a domain to a model's vocabulary; all other ids stay as they are."""
 
-import heapq
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tokenizers
-from tokenizers import models
 
 from bertpt import files
 from bertpt.corpus.corpus import Corpus
 from bertpt.errors import InputError, SettingError
 from bertpt.outputs import refuse_existing
 from bertpt.progress import Progress
+from bertpt.tokenizer.choose import NUM_ROUNDS, choose_tokens
 from bertpt.tokenizer.tokenizer import Tokenizer, load_tokenizer
-from bertpt.tokenizer.train import count_words, is_tokenizer_folder, log_findings
+from bertpt.tokenizer.train import count_words, is_tokenizer_folder, log_findings, reading
 
 UNUSED = re.compile(r"\[unused\d+\]")  # entries that Google's vocabularies keep for such words
-NUM_ROUNDS = 12
-NUM_GROWING = 8  # rounds in which the number of tokens grows; the others exchange some
-COST_OF_UNKNOWN = 2  # tokens that [UNK] counts as, so unknown words are worth adding
 
 
 def extend_tokenizer(
@@ -72,11 +67,8 @@ def extend_tokenizer(
             f"cannot extend {model}: its tokenizer does not clean and split text as BERT's does"
         )
     corpus = Corpus(inputs, sentence_per_line=True, text_field=text_field, strict=strict)
-    if corpus.ignored:
-        progress.log(corpus.ignored)
     with files.new_folder(out, recheck=check) as work:
-        with progress.bar("reading", unit="B", unit_scale=True, total=corpus.total_bytes) as bar:
-            lines = (line for piece in corpus.with_progress(bar) for line in piece.sentences)
+        with reading(corpus, progress) as lines:
             words = count_words(lines, base.backend.normalizer, progress=progress)
         if not words:
             raise InputError(f"{corpus.name}: contains no text")
@@ -118,134 +110,6 @@ def _measure(words: Mapping[str, int], tokenizer: Tokenizer) -> _Measure:
     return _Measure(num_tokens / num_words, num_unknown / num_words)
 
 
-# ------------------------------------------------------------------------------------------ choose
-
-
-def choose_tokens(
-    words: Mapping[str, int],
-    base: Tokenizer,
-    num_added: int,
-    *,
-    min_frequency: int = 2,
-    on_round: Callable[[int], object] = bool,
-) -> list[str]:
-    """Choose the tokens that save most tokens on a text, the one that saves most first.
-
-    A candidate is any run of consecutive pieces of a word, up to the entire word. WordPiece takes
-    the longest piece that fits, so a new token also changes how other words are split. Therefore
-    tokens are chosen in rounds; each round splits all words with the tokens so far.
-
-    Args:
-        words: cleaned words of the text, with their counts.
-        base: the vocabulary to extend.
-        num_added: tokens to choose.
-        min_frequency: do not choose a token that occurs less often.
-        on_round: called with 1 after each round.
-
-    Returns:
-        At most `num_added` tokens, in WordPiece spelling ("##ing" inside a word).
-    """
-    in_order = sorted(words.items(), key=lambda item: (-item[1], item[0]))
-    chosen: list[str] = []
-    for round_number in range(1, NUM_ROUNDS + 1):
-        vocab = [*base.vocab, *chosen]
-        model = _word_piece(base, vocab)
-        usage: Counter[str] = Counter()
-        candidates = _Candidates(base, vocab, min_frequency)
-        for word, count in in_order:
-            pieces = [piece.value for piece in model.tokenize(word)]
-            candidates.add(pieces, word, count)
-            for piece in pieces:
-                usage[piece] += count
-        # Other tokens may have made an earlier choice a poor one, so all compete again.
-        without = split_tokens(base, chosen, vocab=vocab, whole=False)
-        gains = {
-            token: usage[token]
-            * ((COST_OF_UNKNOWN if pieces == [base.unk_id] else len(pieces)) - 1)
-            for token, pieces in zip(chosen, without, strict=True)
-            if usage[token] >= min_frequency
-        }
-        wanted = -(-num_added * min(round_number, NUM_GROWING) // NUM_GROWING)
-        gains |= candidates.best(wanted)
-        chosen = sorted(gains, key=lambda token: (-gains[token], token))[:wanted]
-        on_round(1)
-    return chosen
-
-
-class _Candidates:
-    """Runs of pieces, each with the words that contain it.
-
-    Args:
-        base: gives the prefix of pieces inside a word, and [UNK].
-        vocab: tokens that are no candidates.
-        min_frequency: of a run.
-    """
-
-    def __init__(self, base: Tokenizer, vocab: Sequence[str], min_frequency: int) -> None:
-        self._known = set(vocab)
-        self._prefix = base.backend.model.continuing_subword_prefix
-        self._unknown = base.vocab[base.unk_id]
-        self._min_frequency = min_frequency
-        self._counts: list[int] = []  # by word
-        self._words_of: dict[str, list[int]] = {}
-        self._saved: dict[str, int] = {}  # tokens saved at each occurrence
-
-    def add(self, pieces: Sequence[str], word: str, count: int) -> None:
-        number = len(self._counts)
-        self._counts.append(count)
-        if pieces == [self._unknown]:
-            self._note(word, number, COST_OF_UNKNOWN - 1)
-            return
-        for start in range(len(pieces) - 1):
-            token = pieces[start]
-            for end in range(start + 1, len(pieces)):
-                token += pieces[end].removeprefix(self._prefix)
-                self._note(token, number, end - start)
-
-    def _note(self, token: str, word: int, num_saved: int) -> None:
-        self._words_of.setdefault(token, []).append(word)
-        self._saved[token] = num_saved
-
-    def best(self, wanted: int) -> dict[str, int]:
-        """Return the tokens that save most, and how much; no two of them are in the same word."""
-        taken: set[int] = set()
-
-        def free(token: str) -> list[int]:
-            return [word for word in self._words_of[token] if word not in taken]
-
-        def gain(token: str, of_words: list[int]) -> int:
-            frequency = sum(self._counts[word] for word in of_words)
-            return frequency * self._saved[token] if frequency >= self._min_frequency else 0
-
-        heap = [(-gain(token, found), token) for token, found in self._words_of.items()]
-        heap = [entry for entry in heap if entry[0] < 0 and entry[1] not in self._known]
-        heapq.heapify(heap)
-        chosen: dict[str, int] = {}
-        while heap and len(chosen) < wanted:
-            known_gain, token = heapq.heappop(heap)
-            left = free(token)
-            if (now := gain(token, left)) < -known_gain:  # other tokens took some of its words
-                if now:
-                    heapq.heappush(heap, (-now, token))
-                continue
-            chosen[token] = now
-            taken.update(left)
-        return chosen
-
-
-def _word_piece(base: Tokenizer, vocab: Sequence[str]) -> models.WordPiece:
-    model = base.backend.model
-    return models.WordPiece(
-        {token: number for number, token in enumerate(vocab)},
-        unk_token=model.unk_token,
-        max_input_chars_per_word=model.max_input_chars_per_word,
-        continuing_subword_prefix=model.continuing_subword_prefix,
-    )
-
-
-# ---------------------------------------------------------------------------------------- add, undo
-
-
 def with_tokens(base: Tokenizer, tokens: Sequence[str]) -> Tokenizer:
     """Return a tokenizer with more tokens: in place of [unusedN] entries, then appended."""
     special = {token["content"] for token in json.loads(base.backend.to_str())["added_tokens"]}
@@ -281,43 +145,6 @@ def added_tokens(base: Tokenizer, extended: Tokenizer) -> dict[int, str] | None:
         return None
     rebuilt = _with_tokens_at(base, added)
     return added if rebuilt.fingerprint == extended.fingerprint else None
-
-
-def split_tokens(
-    base: Tokenizer,
-    tokens: Iterable[str],
-    *,
-    vocab: Sequence[str] | None = None,
-    whole: bool = True,
-) -> list[list[int]]:
-    """Return the ids into which WordPiece splits each token, which may begin with "##".
-
-    Args:
-        base: gives the prefix of pieces inside a word, and [UNK].
-        tokens: to split.
-        vocab: the pieces, sorted by id; by default those of `base`.
-        whole: whether a token may be a single piece, itself.
-    """
-    prefix = base.backend.model.continuing_subword_prefix
-    ids = {token: number for number, token in enumerate(vocab or base.vocab)}
-
-    def split(token: str) -> list[int]:
-        is_inside = token.startswith(prefix) and token != prefix
-        text = token.removeprefix(prefix) if is_inside else token
-        found: list[int] = []
-        start = 0
-        while start < len(text):
-            mark = prefix if is_inside or start else ""
-            longest = len(text) - (start == 0 and not whole)
-            ends = range(longest, start, -1)
-            end = next((end for end in ends if mark + text[start:end] in ids), None)
-            if end is None:
-                return [base.unk_id]
-            found.append(ids[mark + text[start:end]])
-            start = end
-        return found
-
-    return [split(token) for token in tokens]
 
 
 def _is_unused(token: str) -> bool:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -61,17 +62,23 @@ def train_tokenizer(
     check = partial(refuse_existing, out, overwrite=overwrite, is_ours=is_tokenizer_folder)
     check()
     corpus = Corpus(inputs, sentence_per_line=True, text_field=text_field, strict=strict)
-    if corpus.ignored:
-        progress.log(corpus.ignored)
     with files.new_folder(out, recheck=check) as work:
-        with progress.bar("reading", unit="B", unit_scale=True, total=corpus.total_bytes) as bar:
-            lines = (line for piece in corpus.with_progress(bar) for line in piece.sentences)
+        with reading(corpus, progress) as lines:
             tokenizer = learn(lines, config, source=corpus.name, progress=progress)
         tokenizer.save(work)
     log_findings(corpus, progress)
     if shortfall := describe_shortfall(tokenizer, config):
         progress.log(f"warning: {shortfall}")
     return {"vocab_size": len(tokenizer.vocab), "tokenizer_sha256": tokenizer.fingerprint}
+
+
+@contextmanager
+def reading(corpus: Corpus, progress: Progress) -> Iterator[Iterator[str]]:
+    """Yield the lines of a corpus; show the bytes read, and log the files that are ignored."""
+    if corpus.ignored:
+        progress.log(corpus.ignored)
+    with progress.bar("reading", unit="B", unit_scale=True, total=corpus.total_bytes) as bar:
+        yield (line for piece in corpus.with_progress(bar) for line in piece.sentences)
 
 
 def log_findings(corpus: Corpus, progress: Progress) -> None:

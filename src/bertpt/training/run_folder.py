@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import bertpt
 from bertpt import files
 from bertpt.config import PretrainConfig
-from bertpt.data.dataset import Checked, Dataset
+from bertpt.data.dataset import Dataset
+from bertpt.data.folder import Checked
 from bertpt.errors import InputError, OutputError
 from bertpt.locks import locked
 from bertpt.outputs import refuse_existing
