@@ -1,4 +1,5 @@
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -299,3 +300,34 @@ def test_a_folder_that_was_set_aside_comes_back_unless_dropped(tmp_path, is_repl
     found = [each.name for each in path.iterdir()] if path.exists() else []
     assert found == (["old"] if not is_dropped else ["new"] if is_replaced else [])
     assert list(tmp_path.iterdir()) == ([path] if found else [])
+
+
+def test_a_dropped_folder_that_cannot_be_removed_does_not_come_back(tmp_path, monkeypatch):
+    """As on NFS, where a file that another process reads stays."""
+    path = tmp_path / "a"
+    path.mkdir()
+    (path / "old").touch()
+    with files.set_aside(path) as drop:
+        path.mkdir()
+        (path / "new").touch()
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+            drop()
+    assert [each.name for each in path.iterdir()] == ["new"]
+
+
+def test_a_folder_that_cannot_come_back_is_kept_for_the_next_run(tmp_path, monkeypatch):
+    path = tmp_path / "a"
+    path.mkdir()
+    (path / "old").touch()
+
+    def fails(_):
+        raise PermissionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "remove_folder", fails)
+        with pytest.raises(PermissionError), files.set_aside(path):
+            path.mkdir()
+    path.rmdir()
+    files.clean_up(tmp_path, "a".__eq__)
+    assert [each.name for each in path.iterdir()] == ["old"]

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 from bertpt.config import BertConfig
 from bertpt.errors import MismatchError
-from bertpt.tokenizer.choose import split_tokens
-from bertpt.tokenizer.extend import added_tokens
-from bertpt.tokenizer.tokenizer import load_tokenizer
+from bertpt.tokenizer.added import added_tokens, split_tokens
+from bertpt.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
     from bertpt.data.dataset import Dataset
@@ -19,13 +18,7 @@ def require_same_tokenizer(folder: Path, data: "Dataset") -> None:
     Raises:
         MismatchError: they do not; the message names both fingerprints.
     """
-    model_print = load_tokenizer(folder).fingerprint
-    data_print = data.manifest["tokenizer_sha256"]
-    if model_print != data_print:
-        raise MismatchError(
-            f"{folder} has tokenizer {model_print[:12]}, {data.name} was built with "
-            f"{data_print[:12]}; build the data with `tokenizer` {folder}"
-        )
+    _require_same(load_tokenizer(folder), folder, data)
 
 
 def tokens_to_add(folder: Path, data: "Dataset") -> dict[int, list[int]]:
@@ -38,12 +31,20 @@ def tokens_to_add(folder: Path, data: "Dataset") -> dict[int, list[int]]:
         MismatchError: the data's tokenizer is neither the model's nor an extension of it.
     """
     base = load_tokenizer(folder)
-    if base.fingerprint != data.manifest["tokenizer_sha256"]:
-        added = added_tokens(base, data.tokenizer)
-        if added is not None:
-            return dict(zip(added, split_tokens(base, added.values()), strict=True))
-    require_same_tokenizer(folder, data)
-    return {}
+    added = added_tokens(base, data.tokenizer)
+    if added is None:
+        _require_same(base, folder, data)
+        return {}
+    return dict(zip(added, split_tokens(base, added.values()), strict=True))
+
+
+def _require_same(tokenizer: Tokenizer, folder: Path, data: "Dataset") -> None:
+    data_print = data.manifest["tokenizer_sha256"]
+    if tokenizer.fingerprint != data_print:
+        raise MismatchError(
+            f"{folder} has tokenizer {tokenizer.fingerprint[:12]}, {data.name} was built with "
+            f"{data_print[:12]}; build the data with `tokenizer` {folder}"
+        )
 
 
 def require_rows(shape: BertConfig, num_ids: int, folder: Path) -> None:

@@ -64,10 +64,14 @@ def problem(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
+def _temporary_name(path: Path, kind: str) -> Path:
+    return path.with_name(f".{path.name}.{kind}-{secrets.token_hex(4)}")
+
+
 @contextmanager
 def _temporary_folder(path: Path, kind: str) -> Iterator[Path]:
     """Yield a locked temporary folder next to `path`, which is removed after the block."""
-    folder = path.with_name(f".{path.name}.{kind}-{secrets.token_hex(4)}")
+    folder = _temporary_name(path, kind)
     folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -130,16 +134,27 @@ def set_aside(path: Path) -> Iterator[Callable[[], None]]:
 
     If it comes back, what is at `path` by then is removed.
     """
+    is_dropped = False
     with _temporary_folder(path, "old") as aside:
         old = aside / path.name
         path.rename(old)
+
+        def drop() -> None:
+            nonlocal is_dropped
+            is_dropped = True
+            shutil.rmtree(old, ignore_errors=True)
+
         try:
-            yield lambda: shutil.rmtree(old, ignore_errors=True)
+            yield drop
         finally:
-            if old.exists():
-                if path.exists():
-                    remove_folder(path)
-                old.rename(path)
+            if not is_dropped:
+                try:
+                    if path.exists():
+                        remove_folder(path)
+                    old.rename(path)
+                except OSError:  # keep it under a name from which `clean_up` restores it
+                    aside.rename(_temporary_name(path, "old"))
+                    raise
                 _sync(path.parent)
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from bertpt.corpus.corpus import Corpus
 from bertpt.errors import InputError, SettingError
-from bertpt.tokenizer.choose import choose_tokens, split_tokens
-from bertpt.tokenizer.extend import added_tokens, extend_tokenizer, with_tokens
+from bertpt.tokenizer.added import added_tokens, split_tokens, with_tokens
+from bertpt.tokenizer.choose import choose_tokens
+from bertpt.tokenizer.extend import extend_tokenizer
 from bertpt.tokenizer.tokenizer import from_vocab, load_tokenizer
 from bertpt.tokenizer.train import count_words
 

@@ -23,8 +23,7 @@ from bertpt.evaluation.mlm import eval_mlm
 from bertpt.model.bert import BertForPreTraining
 from bertpt.model.pretrained import from_pretrained
 from bertpt.progress import Progress
-from bertpt.tokenizer.choose import split_tokens
-from bertpt.tokenizer.extend import with_tokens
+from bertpt.tokenizer.added import split_tokens, with_tokens
 from bertpt.tokenizer.tokenizer import load_tokenizer
 from bertpt.training.pretrain import pretrain
 from bertpt.training.resume import resumed_config
@@ -686,3 +685,9 @@ def test_a_run_may_replace_the_run_it_starts_from(first_run, run, data, tmp_path
     config = dataclasses.replace(CONFIG, init_from=str(out))
     pretrain(data, out, config=config, overwrite=True)
     assert_equal_weights(out / "model", expected / "model")
+
+
+def test_a_tokenizer_with_more_entries_than_the_model_is_refused(save, data, grown_data):
+    folder, _ = save("BertForPreTraining", vocab_size=len(Dataset(data).tokenizer.vocab) - 1)
+    with pytest.raises(MismatchError, match=r"the tokenizer has \d+ entries, the model embeds"):
+        start_on(grown_data, folder)

@@ -12,7 +12,7 @@ from bertpt.build.documents import DocumentWriter, StoredDocuments
 # Ten million different sentences have two equal hashes in one of 370,000 runs.
 HASH_BYTES = 8
 SENTENCES_AT_ONCE = 1 << 16
-HASHES_AT_ONCE = 1 << 20
+HASHES_AT_ONCE = 1 << 21
 
 
 def hash_parts(data: "bytes | memoryview", ends: np.ndarray) -> bytearray:
@@ -44,10 +44,11 @@ def _buckets(hashes: np.ndarray) -> Iterator[np.ndarray]:
 
     Sorting part by part takes a fraction of the memory.
     """
-    num_buckets = 1 << max(0, (len(hashes) // HASHES_AT_ONCE).bit_length())
+    num_buckets = 1 << (len(hashes) // HASHES_AT_ONCE).bit_length()
+    mask = np.uint64(num_buckets - 1)
     for bucket in range(num_buckets):
         parts = [
-            start + np.flatnonzero(hashes[start : start + HASHES_AT_ONCE] % num_buckets == bucket)
+            start + np.flatnonzero(hashes[start : start + HASHES_AT_ONCE] & mask == bucket)
             for start in range(0, len(hashes), HASHES_AT_ONCE)
         ]
         yield np.concatenate(parts) if parts else np.zeros(0, np.int64)

@@ -25,9 +25,8 @@ EXAMPLES_AT_ONCE = 1 << 12
 Maker = PairMaker | OrderMaker | SegmentMaker
 MAKERS: dict[str, type[Maker]] = {"nsp": PairMaker, "sop": OrderMaker, "mlm": SegmentMaker}
 TOKENS_PER_TASK = 1 << 17
-TOKENS_OF_HUGE_TASK = (
-    1 << 23
-)  # a document of more is not a worker's, whose result must fit in memory
+# A longer document is not for a worker, whose result must fit in memory.
+TOKENS_OF_HUGE_TASK = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -95,13 +94,9 @@ def make_examples(
     ]
     for is_huge, group in groupby(tasks, attrgetter("is_huge")):
         some = list(group)
-        if not is_huge:
-            for task, batch in zip(some, workers.map(_run_task, some), strict=True):
-                yield batch
-                on_documents(task.stop - task.start)
-            continue
-        for task in some:
-            yield from _parts(task)
+        parts = map(_parts, some) if is_huge else ([b] for b in workers.map(_run_task, some))
+        for task, batches in zip(some, parts, strict=True):
+            yield from batches
             on_documents(task.stop - task.start)
     _open_split.cache_clear()  # close the files
 
@@ -174,9 +169,7 @@ def _parts(task: _Task) -> Iterator[ExampleBatch]:
     opened = _open_split(task.split)
     for drafts in _batches(_draw_pairs(task, opened)):
         yield _finish(drafts, opened)
-        if task.is_huge:
-            opened.documents.release_memory()
-    opened.documents.release_memory()
+        opened.documents.release_memory()
 
 
 def _run_task(task: _Task) -> ExampleBatch:

@@ -78,31 +78,35 @@ def find_files(inputs: Sequence[str]) -> Found:
     Raises:
         InputError: an argument matches no file.
     """
-    found = Found([], {})
+    paths: list[str] = []
+    ignored: dict[str, list[str]] = {}
     for name in inputs:
         if not name:
             raise InputError("no such file or folder: '' (is a variable unset?)")
         if is_hub(name):
             HubName.parse(name)
-            found.files.append(name)
+            paths.append(name)
         elif name in STANDARD_INPUT or Path(name).is_file():
-            found.files.append(name)
+            paths.append(name)
         elif Path(name).is_dir():
-            _search_folder(name, found)
+            found = _search_folder(name)
+            paths.extend(found.files)
+            for kind, names in found.ignored.items():
+                ignored.setdefault(kind, []).extend(names)
         elif glob.has_magic(name):
             matches = sorted(m for m in glob.glob(name, recursive=True) if Path(m).is_file())
             if not matches:
                 raise InputError(f"no file matches {name}")
-            found.files.extend(matches)
+            paths.extend(matches)
         elif Path(name).exists():  # a named pipe, /dev/stdin, <(process substitution)
-            found.files.append(name)
+            paths.append(name)
         else:
             raise InputError(f"no such file or folder: {name}")
-    return found
+    return Found(paths, ignored)
 
 
-def _search_folder(name: str, found: Found) -> None:
-    texts, others = [], Found([], {})
+def _search_folder(name: str) -> Found:
+    found = Found([], {})
     for path in sorted(Path(name).rglob("*")):
         inner = path.relative_to(name)
         if not path.is_file() or any(part.startswith(".") for part in inner.parts):
@@ -110,16 +114,14 @@ def _search_folder(name: str, found: Found) -> None:
         if (path.parent / "tokenizer_config.json").exists():  # its vocab.txt is a vocabulary
             continue
         if path.name.endswith(FOLDER_ENDINGS):
-            texts.append(str(path))
+            found.files.append(str(path))
         else:
-            others.ignored.setdefault(_kind(path), []).append(str(inner))
-    if not texts:
-        held = f"; it has {others.describe_ignored()}: {NAME_THEM}" if others.ignored else ""
+            found.ignored.setdefault(_kind(path), []).append(str(inner))
+    if not found.files:
+        held = f"; it has {found.describe_ignored()}: {NAME_THEM}" if found.ignored else ""
         known = f"{', '.join(FOLDER_FORMATS)} (also .gz, .bz2, .xz, .zst) or .parquet"
         raise InputError(f"{name} contains no {known}{held}")
-    found.files.extend(texts)
-    for kind, names in others.ignored.items():
-        found.ignored.setdefault(kind, []).extend(names)
+    return found
 
 
 def _kind(path: Path) -> str:

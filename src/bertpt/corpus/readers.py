@@ -213,7 +213,7 @@ def _looks_like_rows(start: bytes, text_field: str) -> bool:
     line = start.removeprefix(sniff.BOM).split(b"\n", 1)[0].decode("utf-8", "replace")
     row = rows.parse_object(line) if line.startswith("{") else None
     is_json = isinstance((row or {}).get(text_field), str)
-    return is_json or sniff.table_kind(start) is not None
+    return is_json or sniff.looks_like_table(start)
 
 
 def _json_documents(stream: io.BufferedReader, name: str, text_field: str) -> Iterator[Document]:

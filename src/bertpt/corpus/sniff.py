@@ -44,15 +44,11 @@ def is_array(start: bytes) -> bool:
     return start.removeprefix(BOM).lstrip().startswith(b"[")
 
 
-def table_kind(start: bytes) -> str | None:
-    """Return the table that a text looks like, or `None`; JSON Lines are for the caller."""
+def looks_like_table(start: bytes) -> bool:
+    """Whether a text starts like a JSON array of objects, or a header of CSV or TSV."""
     first = start.removeprefix(BOM).lstrip()
-    if JSON_ARRAY.match(first):
-        return "a JSON array"
-    line = first.split(b"\n", 1)[0].rstrip()
-    if header := HEADER.fullmatch(line):
-        return "TSV" if header["delimiter"] == b"\t" else "CSV"
-    return None
+    header = first.split(b"\n", 1)[0].rstrip()
+    return bool(JSON_ARRAY.match(first) or HEADER.fullmatch(header))
 
 
 def _wide_encoding(start: bytes) -> str | None:

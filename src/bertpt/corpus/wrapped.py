@@ -3,6 +3,7 @@
 import re
 from collections import deque
 from collections.abc import Generator, Iterable
+from functools import cached_property
 from itertools import pairwise
 
 from bertpt.corpus.readers import Document
@@ -23,7 +24,10 @@ CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
 
 
 class LineWidths:
-    """Consecutive lines of an input, and whether they look wrapped at a width."""
+    """Consecutive lines of an input, and whether they look wrapped at a width.
+
+    `add` lines first; then the properties describe them.
+    """
 
     def __init__(self) -> None:
         self._lengths: list[int] = []
@@ -42,13 +46,13 @@ class LineWidths:
             ends_sentence = line.rstrip().endswith(SENTENCE_ENDS)
             self._pairs.append((len(line.rstrip()), len(_first_word(after)), ends_sentence))
 
-    @property
+    @cached_property
     def width(self) -> int:
         """The width that nearly all lines keep; a few, such as headings, may exceed it."""
         in_order = sorted(self._lengths)
         return in_order[(len(in_order) - 1) * 99 // 100] if in_order else 0
 
-    @property
+    @cached_property
     def have_spaces(self) -> bool:
         """Whether lines end with a space where they were wrapped.
 
@@ -71,21 +75,25 @@ def unwrapped(documents: Iterable[Document]) -> Generator[Document, None, None]:
     """Join the lines of each paragraph in the documents of one input.
 
     A line continues the one before it if its first word would not have fitted there, or if it
-    continues a sentence in lower case. A word that was divided by a hyphen is joined if the joined
-    word occurs elsewhere in the text, as far as it has been read (`LOOK_AHEAD_BYTES` ahead).
+    continues a sentence in lower case. The width is that of the first `LOOK_AHEAD_BYTES`. A word
+    that was divided by a hyphen is joined if the joined word occurs elsewhere in the text, as far
+    as it has been read (as many bytes ahead).
     """
     ahead: deque[Document] = deque()
     num_bytes = 0
     widths = LineWidths()
     words: set[str] = set()
+    is_width_known = False
     for document in documents:
         ahead.append(document)
         num_bytes += document.num_text_bytes
-        widths.add(document.lines)
+        if not is_width_known:
+            widths.add(document.lines)
         if len(words) < MAX_WORDS:
             words.update(word for line in document.lines for word in WORD.findall(line.lower()))
         while num_bytes - ahead[0].num_text_bytes >= LOOK_AHEAD_BYTES:
             num_bytes -= ahead[0].num_text_bytes
+            is_width_known = True
             yield _next(ahead, widths, words)
     while ahead:
         yield _next(ahead, widths, words)

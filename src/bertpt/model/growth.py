@@ -56,7 +56,7 @@ def add_token_rows(
     """
     for name in TOKEN_TABLES:
         old = tensors.get(name)
-        if old is None or not 0 < len(old) <= rows:
+        if old is None or not old.shape or not 0 < len(old) <= rows:
             continue  # what is wrong with it is for the caller to say
         new = torch.zeros(rows, *old.shape[1:], dtype=old.dtype)
         new[: len(old)] = old

@@ -2,10 +2,11 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tokenizers import models
 
+from bertpt.tokenizer.added import split_tokens
 from bertpt.tokenizer.tokenizer import Tokenizer
 
 NUM_ROUNDS = 12
@@ -51,12 +52,11 @@ def choose_tokens(
                 usage[piece] += count
         # Other tokens may have made an earlier choice a poor one, so all compete again.
         without = split_tokens(base, chosen, vocab=vocab, whole=False)
-        gains = {
-            token: usage[token]
-            * ((COST_OF_UNKNOWN if pieces == [base.unk_id] else len(pieces)) - 1)
-            for token, pieces in zip(chosen, without, strict=True)
-            if usage[token] >= min_frequency
-        }
+        gains: dict[str, int] = {}
+        for token, ids in zip(chosen, without, strict=True):
+            cost = COST_OF_UNKNOWN if ids == [base.unk_id] else len(ids)
+            if usage[token] >= min_frequency:
+                gains[token] = usage[token] * (cost - 1)
         wanted = -(-num_added * min(round_number, NUM_GROWING) // NUM_GROWING)
         gains |= candidates.best(wanted)
         chosen = sorted(gains, key=lambda token: (-gains[token], token))[:wanted]
@@ -114,9 +114,9 @@ class _Candidates:
         heapq.heapify(heap)
         chosen: dict[str, int] = {}
         while heap and len(chosen) < wanted:
-            known_gain, token = heapq.heappop(heap)
+            negated, token = heapq.heappop(heap)
             left = free(token)
-            if (now := gain(token, left)) < -known_gain:  # other tokens took some of its words
+            if (now := gain(token, left)) < -negated:  # other tokens took some of its words
                 if now:
                     heapq.heappush(heap, (-now, token))
                 continue
@@ -133,40 +133,3 @@ def _word_piece(base: Tokenizer, vocab: Sequence[str]) -> models.WordPiece:
         max_input_chars_per_word=model.max_input_chars_per_word,
         continuing_subword_prefix=model.continuing_subword_prefix,
     )
-
-
-def split_tokens(
-    base: Tokenizer,
-    tokens: Iterable[str],
-    *,
-    vocab: Sequence[str] | None = None,
-    whole: bool = True,
-) -> list[list[int]]:
-    """Return the ids into which WordPiece splits each token, which may begin with "##".
-
-    Args:
-        base: gives the prefix of pieces inside a word, and [UNK].
-        tokens: to split.
-        vocab: the pieces, sorted by id; by default those of `base`.
-        whole: whether a token may be a single piece, itself.
-    """
-    prefix = base.backend.model.continuing_subword_prefix
-    ids = {token: number for number, token in enumerate(vocab or base.vocab)}
-
-    def split(token: str) -> list[int]:
-        is_inside = token.startswith(prefix) and token != prefix
-        text = token.removeprefix(prefix) if is_inside else token
-        found: list[int] = []
-        start = 0
-        while start < len(text):
-            mark = prefix if is_inside or start else ""
-            longest = len(text) - (start == 0 and not whole)
-            ends = range(longest, start, -1)
-            end = next((end for end in ends if mark + text[start:end] in ids), None)
-            if end is None:
-                return [base.unk_id]
-            found.append(ids[mark + text[start:end]])
-            start = end
-        return found
-
-    return [split(token) for token in tokens]

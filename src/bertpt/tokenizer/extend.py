@@ -1,24 +1,19 @@
 """Add the words of a domain to a model's vocabulary; all other ids stay as they are."""
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import tokenizers
 
 from bertpt import files
 from bertpt.corpus.corpus import Corpus
 from bertpt.errors import InputError, SettingError
 from bertpt.outputs import refuse_existing
 from bertpt.progress import Progress
+from bertpt.tokenizer.added import with_tokens
 from bertpt.tokenizer.choose import NUM_ROUNDS, choose_tokens
 from bertpt.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from bertpt.tokenizer.train import count_words, is_tokenizer_folder, log_findings, reading
-
-UNUSED = re.compile(r"\[unused\d+\]")  # entries that Google's vocabularies keep for such words
 
 
 def extend_tokenizer(
@@ -108,44 +103,3 @@ def _measure(words: Mapping[str, int], tokenizer: Tokenizer) -> _Measure:
         num_tokens += count * len(pieces)
         num_unknown += count * (pieces[0].id == tokenizer.unk_id)
     return _Measure(num_tokens / num_words, num_unknown / num_words)
-
-
-def with_tokens(base: Tokenizer, tokens: Sequence[str]) -> Tokenizer:
-    """Return a tokenizer with more tokens: in place of [unusedN] entries, then appended."""
-    special = {token["content"] for token in json.loads(base.backend.to_str())["added_tokens"]}
-    free = [i for i, token in enumerate(base.vocab) if _is_unused(token) and token not in special]
-    free += range(len(base.vocab), len(base.vocab) + len(tokens))
-    return _with_tokens_at(base, dict(zip(free, tokens, strict=False)))
-
-
-def _with_tokens_at(base: Tokenizer, tokens: Mapping[int, str]) -> Tokenizer:
-    state = json.loads(base.backend.to_str())
-    vocab = state["model"]["vocab"]
-    for number, token in tokens.items():
-        if number < len(base.vocab):
-            vocab.pop(base.vocab[number], None)
-        vocab[token] = number
-    return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(state)))
-
-
-def added_tokens(base: Tokenizer, extended: Tokenizer) -> dict[int, str] | None:
-    """Return the tokens that `extended` has more than `base`, by id.
-
-    Returns `None` if it is not an extension: an id other than that of [unusedN] has another token,
-    or text is cleaned differently.
-    """
-    added = {
-        number: token
-        for number, token in enumerate(extended.vocab)
-        if number >= len(base.vocab) or token != base.vocab[number]
-    }
-    if len(extended.vocab) < len(base.vocab):
-        return None
-    if not all(_is_unused(base.vocab[number]) for number in added if number < len(base.vocab)):
-        return None
-    rebuilt = _with_tokens_at(base, added)
-    return added if rebuilt.fingerprint == extended.fingerprint else None
-
-
-def _is_unused(token: str) -> bool:
-    return UNUSED.fullmatch(token) is not None

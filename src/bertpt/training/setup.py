@@ -46,18 +46,19 @@ def model_config(config: PretrainConfig, data: Dataset) -> BertConfig:
     else:
         folder = find_model(Path(config.init_from))
         shape = read_config(folder)
+        old_tokens = len(tokenizer.vocab)
         if tokens_to_add(folder, data):
-            old_tokens, rows = len(load_tokenizer(folder).vocab), shape.vocab_size
-            rows = num_rows(len(tokenizer.vocab), old_rows=rows, old_tokens=old_tokens)
-            shape = dataclasses.replace(shape, vocab_size=rows)
+            old_tokens = len(load_tokenizer(folder).vocab)
+        require_rows(shape, old_tokens, folder)
+        rows = num_rows(len(tokenizer.vocab), old_rows=shape.vocab_size, old_tokens=old_tokens)
         assert config.dropout is not None
         shape = dataclasses.replace(
             shape,
+            vocab_size=rows,
             objective=data.settings.objective,
             hidden_dropout_prob=config.dropout,
             attention_probs_dropout_prob=config.dropout,
         )
-        require_rows(shape, len(tokenizer.vocab), folder)
         if config.extend_positions:
             positions = max(shape.max_position_embeddings, data.settings.seq_len)
             shape = dataclasses.replace(shape, max_position_embeddings=positions)
